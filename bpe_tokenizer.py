@@ -116,9 +116,7 @@ __all__ = [
 
 __version__ = "0.9.0"
 
-# =============================================================================
-# 1. Constants
-# =============================================================================
+# == 1. Constants =============================================================
 # A split pattern cuts text before any merging, and no token crosses the border of a pre-token.
 # Each pattern cuts exactly as the model of its name does.
 
@@ -266,9 +264,7 @@ def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=level)
 
 
-# =============================================================================
-# 2. Byte alphabet
-# =============================================================================
+# == 2. Byte alphabet =========================================================
 # Vocabulary files store byte strings as text.  GPT-2 gave each of the 256 bytes a printable
 # character: 188 are printable already and map to themselves, the other 68 to U+0100 and up,
 # in order.  A space is "Ġ".  Source: github.com/openai/gpt-2, src/encoder.py, bytes_to_unicode.
@@ -308,9 +304,7 @@ def _from_printable(token: str) -> bytes | None:
     return token.translate(_CODE_TO_BYTE).encode("latin-1")
 
 
-# =============================================================================
-# 3. Text preparation
-# =============================================================================
+# == 3. Text preparation ======================================================
 # Find the added tokens, normalize the text between them, and cut that into pre-tokens.
 #
 # bpe_tokenizer_tools/patterns/ spells patterns for Oniguruma (HuggingFace's engine) and `re`, and
@@ -687,9 +681,7 @@ class _Pipeline:
             first, begins = False, isinstance(piece, AddedToken)
 
 
-# =============================================================================
-# 4. Training
-# =============================================================================
+# == 4. Training ==============================================================
 # Training counts each distinct pre-token once, then learns merges from the
 # counts: it joins the most frequent pair of neighboring tokens everywhere, and
 # repeats this until the vocabulary is full.  For the counts {"ab": 5, "abc": 3, "bc": 1}
@@ -1383,9 +1375,7 @@ class _MergeLearner:
                 self._push(new, places)
 
 
-# =============================================================================
-# 5. Encoding and decoding
-# =============================================================================
+# == 5. Encoding and decoding =================================================
 # A pre-token becomes ids by applying merges in rank order, leftmost first.  With
 # the merges  1: l+o   2: lo+w   3: e+r
 #     l o w e r   ->   lo w e r   ->   low e r   ->   low er
@@ -1735,9 +1725,7 @@ def _check_errors(errors: str) -> None:
         raise ValueError(f"errors must be 'strict', 'replace' or 'ignore', got {errors!r}")
 
 
-# =============================================================================
-# 6. Streaming
-# =============================================================================
+# == 6. Streaming =============================================================
 # Text or ids that arrive in pieces give the result of the whole.  `_Pipeline.stream` holds text
 # back that later text can change, and the bytes of a character wait until it is complete.
 
@@ -1766,9 +1754,7 @@ def _until(
         yield rest
 
 
-# =============================================================================
-# 7. Files
-# =============================================================================
+# == 7. Files =================================================================
 # The format is HuggingFace's tokenizer.json.  `tokenizers` and `transformers` read what this module
 # writes, with the same ids.  It represents what it reads exactly, or names the part it can't.  This
 # file reads byte-level BPE; bpe_tokenizer_tools reads other BPE and other formats.
@@ -2194,9 +2180,7 @@ def _read_config_tokens(config: _JsonReader, definition: Definition) -> Definiti
     return dataclasses.replace(definition, added=tuple(known.values()))
 
 
-# =============================================================================
-# 8. Results
-# =============================================================================
+# == 8. Results ===============================================================
 # What `encode_batch` gives, as lists or tensors, and how rows are cut and padded.
 
 
@@ -2506,9 +2490,7 @@ def _pad_token(tokenizer: BPETokenizer) -> tuple[int, str]:
     return pad_id, token or tokenizer._shown[pad_id]
 
 
-# =============================================================================
-# 9. Chat templates
-# =============================================================================
+# == 9. Chat templates ========================================================
 # A conversation is rendered to segments: texts, each marked as the template's or as written by
 # people.  In the template's own text, "<|eot_id|>" is a control token.  In text that people wrote
 # it is always ten characters, whatever is around them, and whatever normalization and merges
@@ -2795,9 +2777,7 @@ class _SegmentEncoder:
                 yield part[a:b], a, b
 
 
-# =============================================================================
-# 10. Inference backends
-# =============================================================================
+# == 10. Inference backends ===================================================
 # Four libraries run models, with the same loop and sampler.  Each one is imported only when a model
 # needs it.  bpe_tokenizer_tools/backends/ checks more of a model's files.
 
@@ -3277,13 +3257,12 @@ def _open_model(path: Path, backend: Any, loading: _Loading) -> _Runner:
     raise ImportError(f"{path}: {'; or '.join(problems)}")
 
 
-# =============================================================================
-# 11. BPETokenizer
-# =============================================================================
+# == 11. BPETokenizer =========================================================
 # The public interface: each method checks arguments, calls the sections above, wraps results.
 
 _AllowedSpecial = str | Iterable[str]
 _SpecialTokens = Mapping[str, int | None] | Iterable["str | AddedToken"]
+_AnyTemplate = str | Callable[..., Any] | None  # a chat template
 
 
 class _TextOptions(TypedDict, total=False):  # of `encode`, and of a call
@@ -3458,6 +3437,26 @@ def _check_texts(texts: object) -> list[str]:
     for i, text in enumerate(texts if {*map(type, texts)} - {str} else ()):
         _check_text(text, f"texts[{i}]" if len(texts) > 1 else "text")
     return texts
+
+
+def _longest_prefix(tokenizer: BPETokenizer, text: str, room: int, allowed: frozenset[str]) -> str:
+    """Return the longest prefix that encodes to at most `room` ids; see `truncate`."""
+    if tokenizer._definition.components is None:  # other normalizers may not keep prefixes
+        found = _text_between(tokenizer._pipeline(allowed).raw.find(text), len(text))
+        text = "".join(
+            text[start:end] if token else _engine.normalize(text[start:end], tokenizer.normalizer)
+            for start, end, token in found
+        )
+    places, length = list[_Span](), 6 * room if tokenizer._is_plain(text, allowed) else len(text)
+    while len(places) <= room and length < len(text):  # the beginning is usually enough
+        at = _splitter(tokenizer._definition.split_pattern).last_cut(text, length) or 0
+        places = tokenizer._encoder.places(text[:at], tokenizer._encoder.encode(text[:at]))
+        length = 2 * length + 64
+    if len(places) <= room and len(places := tokenizer._offsets(text, allowed, False)) <= room:
+        return text
+    cuts = sorted({cut for _, cut in places[:room]})[::-1]  # shorter texts can have more tokens
+    count = functools.partial(tokenizer.count_tokens, allowed_special=allowed or "none")
+    return text[: next((cut for cut in cuts if count(text[:cut]) <= room), 0)]
 
 
 def _encode_segments(
@@ -4202,22 +4201,7 @@ class BPETokenizer:
         if begin and (end := begin(text, room)) is not None:
             return text[:end]
         _check_text(text)
-        if now._definition.components is None:  # other normalizers may not keep prefixes
-            found = _text_between(now._pipeline(allowed).raw.find(text), len(text))
-            text = "".join(
-                text[start:end] if token else _engine.normalize(text[start:end], now.normalizer)
-                for start, end, token in found
-            )
-        places, length = list[_Span](), 6 * room if now._is_plain(text, allowed) else len(text)
-        while len(places) <= room and length < len(text):  # the beginning is usually enough
-            at = _splitter(now._definition.split_pattern).last_cut(text, length) or 0
-            places = now._encoder.places(text[:at], now._encoder.encode(text[:at]))
-            length = 2 * length + 64
-        if len(places) <= room and len(places := now._offsets(text, allowed, False)) <= room:
-            return text
-        cuts = sorted({cut for _, cut in places[:room]})[::-1]  # shorter texts can have more tokens
-        count = functools.partial(now.count_tokens, allowed_special=allowed or "none")
-        return text[: next((cut for cut in cuts if count(text[:cut]) <= room), 0)]
+        return _longest_prefix(now, text, room, allowed)
 
     # -- Decoding ---
 
@@ -4477,10 +4461,30 @@ class BPETokenizer:
         others = {name: own for name, own in self.chat_templates.items() if name != "default"}
         self.chat_templates = {**({} if template is None else {"default": template}), **others}
 
+    @overload
+    def apply_chat_template(
+        self, messages: _Messages, *look: _AnyTemplate, tokenize: Literal[False], **options: Any
+    ) -> str: ...
+    @overload
+    def apply_chat_template(
+        self, messages: Any, *look: _AnyTemplate, return_dict: Literal[True], **options: Any
+    ) -> dict[str, Any]: ...
+    @overload
     def apply_chat_template(
         self,
-        messages: Iterable[Mapping[str, Any]] | Iterable[Sequence[Mapping[str, Any]]],
-        template: str | Callable[..., Any] | None = None,
+        messages: _Messages,
+        *look: _AnyTemplate,
+        tokenize: Literal[True] = True,
+        return_dict: Literal[False] = False,
+        return_tensors: None = None,
+        **options: Any,
+    ) -> list[int]: ...
+    @overload
+    def apply_chat_template(self, messages: Any, *how: Any, **options: Any) -> Any: ...
+    def apply_chat_template(  # type: ignore[misc]  # a batch, or flags by place: Any above
+        self,
+        messages: Any,
+        template: _AnyTemplate = None,
         add_generation_prompt: bool | None = None,
         system_prompt: str | None = None,
         tokenize: bool = True,
@@ -4526,9 +4530,9 @@ class BPETokenizer:
 
     def chat(
         self,
-        messages: Iterable[Mapping[str, Any]],
-        model_path: str | os.PathLike[str],
-        template: str | Callable[..., Any] | None = None,
+        messages: _Messages,
+        model_path: _FileName,
+        template: _AnyTemplate = None,
         system_prompt: str | None = None,
         max_new_tokens: int = 512,
         temperature: float = 0.7,
@@ -4633,9 +4637,7 @@ for _name in (_names + "num_special_tokens_to_add save_pretrained").split():  # 
     setattr(BPETokenizer, _name, property(functools.partial(_ask, _name)))
 
 
-# =============================================================================
-# 12. Command line
-# =============================================================================
+# == 12. Command line =========================================================
 # Results go to stdout, everything else to stderr.  An error is one line; the exit
 # status is 2 for wrong usage, and 1 for any other failure.
 
@@ -4975,9 +4977,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-# =============================================================================
-# 13. Accelerator and entry point
-# =============================================================================
+# == 13. Accelerator and entry point ==========================================
 # The extension `_bpe_tokenizer` (accelerator/, in C) is a far faster engine with the same answers.
 # If it is not built, or with BPE_TOKENIZER_PURE=1, the engine above stays in use.
 

@@ -5,6 +5,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from typing_extensions import assert_type
 
@@ -31,6 +32,18 @@ assert_type(batch.input_ids, list[list[int]])
 assert_type([result.tokens for result in batch], list[list[str]])
 assert_type(tokenizer.encode_batch(["text"], return_tensors="np"), TensorBatch)
 
+messages = [{"role": "user", "content": "text"}]
+assert_type(tokenizer.apply_chat_template(messages), list[int])
+assert_type(
+    tokenizer.apply_chat_template(messages, "chatml", add_generation_prompt=False), list[int]
+)
+assert_type(tokenizer.apply_chat_template(messages, template="chatml", tools=[]), list[int])
+assert_type(tokenizer.apply_chat_template(messages, "chatml", tokenize=False), str)
+assert_type(tokenizer.apply_chat_template(messages, return_dict=True), dict[str, Any])
+assert_type(tokenizer.apply_chat_template([messages], return_dict=True), dict[str, Any])
+assert_type(tokenizer.apply_chat_template(messages, "chatml", None, None, False), Any)
+rows: list[list[int]] = tokenizer.apply_chat_template([messages], "chatml")
+
 
 def lines() -> Iterator[str]:
     yield "text"
@@ -52,3 +65,4 @@ tokenizer.train([b"text"])  # type: ignore[list-item]
 count_pretokens([["text"]])  # type: ignore[list-item]
 words: list[str] = batch["input_ids"]  # type: ignore[assignment]
 batch[0].missing  # type: ignore[attr-defined]
+ids: list[int] = tokenizer.apply_chat_template(messages, tokenize=False)  # type: ignore[assignment]

@@ -78,12 +78,9 @@ def test_the_tests_test_this_very_source() -> None:
 
 def test_section_index_is_that_of_the_banners() -> None:
     index = re.findall(r"^ +(\d+)  (\S.*)$", ast.get_docstring(TREE, clean=False), re.MULTILINE)
-    rule = "# " + "=" * 77
-    banners = [
-        re.match(r"# (\d+)\. (.*)", line)
-        for above, line, below in zip(LINES, LINES[1:], LINES[2:])
-        if above == below == rule
-    ]
+    rules = [line for line in LINES if line.startswith("# ==")]
+    assert {len(rule) for rule in rules} == {79}
+    banners = [re.match(r"# == (\d+)\. (.*\w) =+$", rule) for rule in rules]
     assert all(banners), "a banner without a number"
     assert [number for number, _ in index] == [str(n + 1) for n in range(len(index))]
     assert [banner[1] for banner in banners] == [number for number, _ in index]

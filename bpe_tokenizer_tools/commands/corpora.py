@@ -9,13 +9,16 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, PretokenCounts
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.command_line import superword_options, superwords_of
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.text import say
+
+if TYPE_CHECKING:
+    from bpe_tokenizer_tools.scale.counting import CountJob
 
 
 def _corpus_options(add: Callable[..., Any]) -> None:
@@ -208,16 +211,12 @@ def _add_counts(options: argparse.Namespace) -> None:
         say(f"{total.documents:,} documents, {len(total):,} distinct pre-tokens")
 
 
-def _cmd_count(options: argparse.Namespace) -> None:
+def _count_job(options: argparse.Namespace, superwords: Any) -> CountJob:
     from bpe_tokenizer_tools.scale.counting import CountJob
 
-    superwords = superwords_of(options)
-    if options.add:
-        _add_counts(options)
-        return
     fields = _shared_fields(options)
     _check_count(options)
-    job = CountJob(
+    return CountJob(
         options.inputs,
         options.pattern,
         options.special_tokens,
@@ -231,6 +230,14 @@ def _cmd_count(options: argparse.Namespace) -> None:
         whole=PretokenCounts.load(options.whole) if options.whole is not None else None,
         **fields,
     )
+
+
+def _cmd_count(options: argparse.Namespace) -> None:
+    superwords = superwords_of(options)
+    if options.add:
+        _add_counts(options)
+        return
+    job = _count_job(options, superwords)
     if options.dry_run:
         say(json.dumps({"estimate": job.estimate()}) if options.json else job.estimate())
         return

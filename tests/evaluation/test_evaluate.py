@@ -1467,7 +1467,7 @@ def test_what_is_not_installed_is_named(missing: str, files: Path) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(
-        rf"bpe-tokenizer: error: .*, by {missing}, needs .*pip install {missing}\n",
+        rf"bpe-tokenizer: error: .* needs the package {missing}, .*: pip install {missing}\n",
         done.stderr,
     )
     assert not Path("x.png").exists()

@@ -531,7 +531,7 @@ def test_a_shuffled_vocabulary_comes_back_from_each_library() -> None:
     tokenizer = BPETokenizer.from_merges(dict(zip(VOCAB.values(), ids)), MERGES, [EOT])
     again = BPETokenizer.from_hf(tokenizer.to_hf())
     assert again.encode(SAMPLE) == tokenizer.encode(SAMPLE)
-    with pytest.raises(ValueError, match="tiktoken merges by the id"):
+    with pytest.raises(ValueError, match="tiktoken merges in the order of the new ids"):
         tokenizer.to_tiktoken()
 
 

@@ -271,7 +271,7 @@ def test_clip_as_transformers_reads_it(tmp_path):
     )
     theirs.train_from_iterator([CORPUS[0].lower()], trainer)
     theirs.model.save(str(tmp_path))
-    with pytest.raises(FileFormatError, match="CLIP's; a tokenizer_config.json beside it"):
+    with pytest.raises(FileFormatError, match="CLIP's; add a tokenizer_config.json"):
         BPETokenizer.from_file(tmp_path)
     write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "CLIPTokenizer"})
     ours = BPETokenizer.from_file(tmp_path)

@@ -273,15 +273,19 @@ def test_garbage_that_changes_a_list_while_it_is_read(name: str) -> None:
     make, call = LISTS[name]
     tokenizer, thresholds = made(), gc.get_threshold()
     call(tokenizer, make())
-    for n in range(12):
-        thing = make()
-        gc.collect()
-        Later(n, functools.partial(shrink, thing))
-        gc.set_threshold(1, 1, 1)
-        try:
-            call(tokenizer, thing)
-        finally:
-            gc.set_threshold(*thresholds)
+    gc.freeze()  # or each collection would also look at all that the other tests hold
+    try:
+        for n in range(12):
+            thing = make()
+            gc.collect()
+            Later(n, functools.partial(shrink, thing))
+            gc.set_threshold(1, 1, 1)
+            try:
+                call(tokenizer, thing)
+            finally:
+                gc.set_threshold(*thresholds)
+    finally:
+        gc.unfreeze()
     assert works(tokenizer)
 
 
