@@ -425,7 +425,7 @@ def test_commands(
     assert made[0] == made[1]
 
 
-@pytest.mark.parametrize("how", ["280", "auto"])
+@pytest.mark.parametrize("how", ["280", pytest.param("auto", marks=pytest.mark.slow)])
 def test_parts_by_commands(
     capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path, how: str
 ) -> None:
