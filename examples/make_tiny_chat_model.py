@@ -1,4 +1,4 @@
-"""Make a chat model of a million parameters that answers questions about tokenization.
+"""Make a chat model of 630,000 parameters that answers questions about tokenization.
 
     pip install '.[transformers]'
     python examples/make_tiny_chat_model.py --output tiny-chat
@@ -182,14 +182,14 @@ def encode_all(tokenizer: BPETokenizer, some: Iterator[Conversation]) -> list[Ex
 
 
 def configuration(tokenizer: BPETokenizer) -> dict[str, Any]:
-    """Return the model's config.json: with 2,048 tokens, a million parameters."""
+    """Return the model's config.json: with 2,048 tokens, 630,000 parameters."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "vocab_size": tokenizer.max_id + 1,
         "hidden_size": 128,
         "intermediate_size": 352,
-        "num_hidden_layers": 4,
+        "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 32,
@@ -399,7 +399,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--output", type=Path, default=Path("tiny-chat"), metavar="DIR", help="where to write to")
-    add("--steps", type=int, default=900, metavar="N", help="how long to train")
+    add("--steps", type=int, default=800, metavar="N", help="how long to train")
     more = "stop after this many minutes; the result then depends on the speed of the machine"
     add("--minutes", type=float, default=math.inf, metavar="M", help=more)
     add("--seed", type=int, default=0, metavar="N", help="another one makes another model")
