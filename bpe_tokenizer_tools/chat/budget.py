@@ -122,7 +122,7 @@ class Budget:
         elif now > self._until:
             problem = f"runs for more than {seconds:.1f} seconds"
         elif self._call and now > self._call.until():
-            problem = f"runs for more than {self._call.seconds:.1f} seconds, time after time"
+            problem = f"runs for more than {self._call.seconds:.1f} seconds over all its renderings"
         if problem:
             raise ExceededError(
                 f"the chat template {problem}, the limit for a conversation of this length; "

@@ -137,7 +137,9 @@ def test_all_renderings_of_a_call_share_their_seconds(
     assert apply(messages[:2], **options)["input_ids"]
     monkeypatch.setattr(budget, "_TOGETHER", 1)
     monkeypatch.setattr(budget, "_more_seconds", lambda n, characters: 0.0)
-    with pytest.raises(budget.ExceededError, match="seconds, time after time, the limit for"):
+    with pytest.raises(
+        budget.ExceededError, match="seconds over all its renderings, the limit for"
+    ):
         apply(messages, **options)
     assert budget.CURRENT.call is None and budget.CURRENT.budget is None
     monkeypatch.setattr(budget, "_TOGETHER", 100)
