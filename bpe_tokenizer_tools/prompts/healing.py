@@ -182,6 +182,9 @@ def next_byte_probabilities(
     Returns:
         A NumPy array of 257 numbers that add up to 1: one for each byte, and one for the end of the
         text; any special token counts as the end.
+
+    Raises:
+        ValueError: the model gives NaN, infinity, or no way to continue the prompt.
     """
     numpy = core.import_optional("numpy", "next_byte_probabilities", "numpy")
     border, certain, tail = _at_the_end(tokenizer, prompt)
@@ -201,9 +204,12 @@ def next_byte_probabilities(
         path = whole[len(shared) :]
         ends = model.probabilities([*before, *path])[model.special].sum()
         found.append((model.log(before, path), 256, ends))
-    highest = max(log for log, _, _ in found)
+    possible = [each for each in found if each[0] > -float("inf") and each[2] > 0]
+    if not possible:
+        raise ValueError("the model gives the prompt, or all that can follow, a probability of 0")
+    highest = max(log for log, _, _ in possible)
     total = numpy.zeros(257)
-    for log, byte, likely in found:
+    for log, byte, likely in possible:
         total[byte] += numpy.exp(log - highest) * likely
     return total / total.sum()
 
@@ -233,7 +239,10 @@ class _Model:
             if logits.ndim != 1 or len(logits) < self._rows:
                 expected = f"expected one for each of the {self._rows:,} ids"
                 raise ValueError(f"logits_fn gave an array of {logits.shape}; {expected}")
-            weights = self._numpy.exp(logits[: self._rows] - logits[: self._rows].max())
+            highest = logits[: self._rows].max()
+            if not self._numpy.isfinite(highest):  # it is NaN if one of them is
+                raise ValueError(f"the largest logit of logits_fn is {highest}, not finite")
+            weights = self._numpy.exp(logits[: self._rows] - highest)
             self._known[key] = weights / weights.sum()
         return self._known[key]
 

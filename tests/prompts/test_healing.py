@@ -251,6 +251,13 @@ def test_what_is_refused() -> None:
         tokenizer.heal(["a"])
     with pytest.raises(ValueError, match="one for each of the 256 ids"):
         next_byte_probabilities(tokenizer, lambda ids: [0.5], "a")
+    infinity = float("inf")
+    for logits in ([infinity] * 256, [-infinity] * 256, [float("nan"), *[0.0] * 255]):
+        with pytest.raises(ValueError, match="the largest logit .* not finite"):
+            next_byte_probabilities(tokenizer, lambda ids, logits=logits: logits, "a")
+    with pytest.raises(ValueError, match="a probability of 0"):  # it can't have this character
+        b_only = [0.0 if id_ == ord("b") else -infinity for id_ in range(256)]
+        next_byte_probabilities(tokenizer, lambda ids: b_only, "\u00e9".encode()[:1])
 
 
 # -- A model ----------------------------------------------------------------------
