@@ -330,6 +330,7 @@ class _BytesEnd(EndOfPrompt):
             self._inside = core.from_parts(inside, *core.rest(tokenizer), Path())
         self._prefix = b" " if definition.prefix_space else b""
         self._pipeline = core.pipeline(self._inside, frozenset())
+        self._added = [token.content.encode() for token in self._pipeline.tokens]
         self._cut = core.cutter(self._inside)
         self._symbols, self._ranks = core.symbols(tokenizer), core.rank_pairs(definition.merges)
         token, vocab = core.tokens(tokenizer), definition.vocab
@@ -411,7 +412,8 @@ class _BytesEnd(EndOfPrompt):
         if not tail:
             return {_Place((), 0, False, None): None}
         known = complete(tail) is not None
-        for text in self._continued(tail):
+        # Added tokens come last: `groups` keeps the first, longer list of last tokens.
+        for text in itertools.chain(self._continued(tail), self._with_added(tail)):
             pretokens = self._pretokens(text)
             if not b"".join(pretoken for pretoken, _ in pretokens).startswith(tail):
                 continue  # normalized, it is another text
@@ -514,6 +516,13 @@ class _BytesEnd(EndOfPrompt):
             elif data in self._whole or self._merge(data) == (last,):
                 return True
         return False
+
+    def _with_added(self, data: bytes) -> Iterator[str]:
+        """Yield some bytes with the rest of each added token that may begin in them."""
+        for content in self._added:
+            for n in range(1, len(content)):
+                if data.endswith(content[:n]) and (text := complete(data + content[n:])):
+                    yield text
 
     def _continued(self, data: bytes) -> Iterator[str]:
         """Yield texts that begin with some bytes; none if these are not the beginning of a text."""

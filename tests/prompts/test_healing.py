@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import examples, need
 
-from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
+from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.prompts import covering_tree, draw_tree, heal, next_byte_probabilities
 
@@ -238,6 +238,11 @@ def test_added_tokens_and_a_space_before_the_text() -> None:
     assert tokenizer.heal("") == ([], b" ")
     tokenizer.add_special_tokens(["<end>"])
     assert tokenizer.max_id not in {path[-1] for path in covering_tree(tokenizer, "<en")}
+    tokenizer = BPETokenizer("cl100k")
+    tokenizer.add_special_tokens([AddedToken("<|a b", special=False)])  # `encode` always finds it
+    for prompt in ("c<", "c<|", "c<|a", "c<|a "):
+        assert tokenizer.heal(prompt) == ([99], prompt[1:].encode())
+        assert (tokenizer.max_id,) in set(covering_tree(tokenizer, prompt))
 
 
 def test_what_is_refused() -> None:
