@@ -137,6 +137,8 @@ def chunk(
     4 16 ' Two, three.'
     16 22 ' Four.'
     """
+    if max_tokens is None or overlap is None:
+        raise TypeError("max_tokens and overlap must be ints, got None")
     core.check_size("max_tokens", max_tokens, 1)
     core.check_size("overlap", overlap, 0)
     if overlap >= max_tokens:
@@ -146,7 +148,7 @@ def chunk(
     if callable(boundary):
         text = text if isinstance(text, str) else "".join(text)
         kinds = [_given(boundary, text), *map(_KINDS.__getitem__, _BELOW_YOURS)]
-    elif boundary in _LEVELS:
+    elif isinstance(boundary, str) and boundary in _LEVELS:
         kinds = [_KINDS[name] for name in _LEVELS[boundary]]
     else:
         known = ", ".join(map(repr, _LEVELS))
@@ -165,13 +167,15 @@ class _Buffer:
         """Return text from a place on, and whether it is the end of the text."""
         end = start + length - self._begin
         size, new = len(self._text), [self._text]
-        while size <= end and not self._is_all:
-            part = next(self._chunks, None)
-            self._is_all = part is None
-            if part is not None:
+        if size <= end and not self._is_all:
+            for part in self._chunks:
                 core.utf8_length(part)  # checks it
                 size += len(part)
                 new.append(part)
+                if size > end:
+                    break
+            else:
+                self._is_all = True
         if len(new) > 1:
             self._text = "".join(new)
         view = self._text[start - self._begin : end]

@@ -182,6 +182,9 @@ def next_byte_probabilities(
     Returns:
         A NumPy array of 257 numbers that add up to 1: one for each byte, and one for the end of the
         text; any special token counts as the end.
+
+    Raises:
+        ValueError: the model gives NaN, infinity, or no way to continue the prompt.
     """
     numpy = core.import_optional("numpy", "next_byte_probabilities", "numpy")
     border, certain, tail = _at_the_end(tokenizer, prompt)
@@ -201,9 +204,12 @@ def next_byte_probabilities(
         path = whole[len(shared) :]
         ends = model.probabilities([*before, *path])[model.special].sum()
         found.append((model.log(before, path), 256, ends))
-    highest = max(log for log, _, _ in found)
+    possible = [each for each in found if each[0] > -float("inf") and each[2] > 0]
+    if not possible:
+        raise ValueError("the model gives the prompt, or all that can follow, a probability of 0")
+    highest = max(log for log, _, _ in possible)
     total = numpy.zeros(257)
-    for log, byte, likely in found:
+    for log, byte, likely in possible:
         total[byte] += numpy.exp(log - highest) * likely
     return total / total.sum()
 
@@ -233,7 +239,10 @@ class _Model:
             if logits.ndim != 1 or len(logits) < self._rows:
                 expected = f"expected one for each of the {self._rows:,} ids"
                 raise ValueError(f"logits_fn gave an array of {logits.shape}; {expected}")
-            weights = self._numpy.exp(logits[: self._rows] - logits[: self._rows].max())
+            highest = logits[: self._rows].max()
+            if not self._numpy.isfinite(highest):  # it is NaN if one of them is
+                raise ValueError(f"the largest logit of logits_fn is {highest}, not finite")
+            weights = self._numpy.exp(logits[: self._rows] - highest)
             self._known[key] = weights / weights.sum()
         return self._known[key]
 
@@ -321,6 +330,7 @@ class _BytesEnd(EndOfPrompt):
             self._inside = core.from_parts(inside, *core.rest(tokenizer), Path())
         self._prefix = b" " if definition.prefix_space else b""
         self._pipeline = core.pipeline(self._inside, frozenset())
+        self._added = [token.content.encode() for token in self._pipeline.tokens]
         self._cut = core.cutter(self._inside)
         self._symbols, self._ranks = core.symbols(tokenizer), core.rank_pairs(definition.merges)
         token, vocab = core.tokens(tokenizer), definition.vocab
@@ -402,7 +412,8 @@ class _BytesEnd(EndOfPrompt):
         if not tail:
             return {_Place((), 0, False, None): None}
         known = complete(tail) is not None
-        for text in self._continued(tail):
+        # Added tokens come last: `groups` keeps the first, longer list of last tokens.
+        for text in itertools.chain(self._continued(tail), self._with_added(tail)):
             pretokens = self._pretokens(text)
             if not b"".join(pretoken for pretoken, _ in pretokens).startswith(tail):
                 continue  # normalized, it is another text
@@ -505,6 +516,13 @@ class _BytesEnd(EndOfPrompt):
             elif data in self._whole or self._merge(data) == (last,):
                 return True
         return False
+
+    def _with_added(self, data: bytes) -> Iterator[str]:
+        """Yield some bytes with the rest of each added token that may begin in them."""
+        for content in self._added:
+            for n in range(1, len(content)):
+                if data.endswith(content[:n]) and (text := complete(data + content[n:])):
+                    yield text
 
     def _continued(self, data: bytes) -> Iterator[str]:
         """Yield texts that begin with some bytes; none if these are not the beginning of a text."""

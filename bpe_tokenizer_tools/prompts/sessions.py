@@ -336,7 +336,7 @@ class Session:
 
     Args:
         tokenizer: whose ids they are.  If it learns or gets other tokens, a session starts over.
-        **options: of `encode`, for calls that don't give their own.
+        **options: those of `encode` on special tokens, for calls that don't give their own.
     """
 
     def __init__(self, tokenizer: BPETokenizer, **options: Any) -> None:
@@ -346,10 +346,10 @@ class Session:
         self._key: object = None
         self._around = _NOTHING_AROUND
         self._n_ids = 0  # of the last result
-        tokenizer.encode("", **options)  # checks them
+        self._read(core.frozen(tokenizer), "", **options)  # checks them
 
     def encode(self, text: str, **options: Any) -> list[int]:
-        """Return what ``tokenizer.encode(text)`` does; options are `encode`'s, except dropout.
+        """Return what ``tokenizer.encode(text)`` does, with its options on special tokens.
 
         Options that decide how text is read, such as `allowed_special`, may change from call to
         call; then all of the text is encoded.
@@ -427,8 +427,12 @@ class Session:
         allowed_special: Any = "none",
         *,
         disallowed_special: Any = (),
+        **others: Any,
     ) -> tuple[Tokens, _Around]:
         """Return the special tokens to recognize, and the ids around a text."""
+        if others:
+            known = "add_special_tokens, allowed_special and disallowed_special"
+            raise TypeError(f"a session takes {known}, got {', '.join(others)}")
         allowed = core.allowed(now, allowed_special, disallowed_special, [text])
         return allowed, core.asked_around(now, add_special_tokens)
 
@@ -481,7 +485,7 @@ def incremental(tokenizer: BPETokenizer, **options: Any) -> Session:
     session=session)`` does it for conversations.  See docs/incremental.md.
 
     Args:
-        **options: of `encode`, for all calls of the session.
+        **options: those of `encode` on special tokens, for all calls of the session.
 
     >>> session = BPETokenizer().incremental()
     >>> session.encode("one two") == BPETokenizer().encode("one two")

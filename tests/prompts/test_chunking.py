@@ -305,9 +305,11 @@ def test_a_character_that_does_not_fit() -> None:
     [
         (("a", 0), ValueError, "max_tokens"),
         (("a", "5"), TypeError, "max_tokens"),
+        (("a", None), TypeError, "max_tokens and overlap must be ints, got None"),
         (("a", 5, -1), ValueError, "overlap"),
         (("a", 5, 5), ValueError, "overlap must be less than max_tokens, 5, got 5"),
         (("a", 5, 0, "word"), ValueError, "boundary must be 'token', 'sentence', 'paragraph' or"),
+        (("a", 5, 0, ["token"]), ValueError, "boundary must be 'token'.* or a function, got"),
         ((b"a", 5), TypeError, "expected text or an iterable of strings"),
         ((5, 5), TypeError, "expected text or an iterable of strings"),
         (("ab", 5, 0, lambda text: [3]), ValueError, "boundary returned 3; expected places"),
@@ -322,6 +324,8 @@ def test_what_is_refused(arguments: Any, error: type[Exception], message: str) -
 def test_text_that_is_none() -> None:
     with pytest.raises(TypeError, match="text must be a str, got bytes"):
         list(made("gpt2").chunk([b"a"], 5))  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="text must be a str, got NoneType"):  # not the end
+        list(made("gpt2").chunk(["a", None, "b"], 5))  # type: ignore[list-item]
     with pytest.raises(ValueError, match="lone surrogate"):
         list(made("gpt2").chunk("a\ud800", 5))
 

@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import examples, need
 
-from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
+from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.prompts import covering_tree, draw_tree, heal, next_byte_probabilities
 
@@ -238,6 +238,11 @@ def test_added_tokens_and_a_space_before_the_text() -> None:
     assert tokenizer.heal("") == ([], b" ")
     tokenizer.add_special_tokens(["<end>"])
     assert tokenizer.max_id not in {path[-1] for path in covering_tree(tokenizer, "<en")}
+    tokenizer = BPETokenizer("cl100k")
+    tokenizer.add_special_tokens([AddedToken("<|a b", special=False)])  # `encode` always finds it
+    for prompt in ("c<", "c<|", "c<|a", "c<|a "):
+        assert tokenizer.heal(prompt) == ([99], prompt[1:].encode())
+        assert (tokenizer.max_id,) in set(covering_tree(tokenizer, prompt))
 
 
 def test_what_is_refused() -> None:
@@ -251,6 +256,13 @@ def test_what_is_refused() -> None:
         tokenizer.heal(["a"])
     with pytest.raises(ValueError, match="one for each of the 256 ids"):
         next_byte_probabilities(tokenizer, lambda ids: [0.5], "a")
+    infinity = float("inf")
+    for logits in ([infinity] * 256, [-infinity] * 256, [float("nan"), *[0.0] * 255]):
+        with pytest.raises(ValueError, match="the largest logit .* not finite"):
+            next_byte_probabilities(tokenizer, lambda ids, logits=logits: logits, "a")
+    with pytest.raises(ValueError, match="a probability of 0"):  # it can't have this character
+        b_only = [0.0 if id_ == ord("b") else -infinity for id_ in range(256)]
+        next_byte_probabilities(tokenizer, lambda ids: b_only, "\u00e9".encode()[:1])
 
 
 # -- A model ----------------------------------------------------------------------

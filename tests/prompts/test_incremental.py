@@ -493,6 +493,12 @@ def test_what_is_wrong_leaves_the_session_as_it_was() -> None:
     assert ids == tokenizer.encode(text + "ab.")
     with pytest.raises(ValueError, match="allowed_special"):
         tokenizer.incremental(allowed_special="some")
+    for more in ({"dropout": 0.1}, {"num_threads": 2}, {"seeds": 1}):
+        problem = f"a session takes .*disallowed_special, got {[*more][0]}"
+        with pytest.raises(TypeError, match=problem):
+            tokenizer.incremental(**more)
+        with pytest.raises(TypeError, match=problem):
+            session.encode(text, **more)
 
 
 def test_results_are_the_callers() -> None:
