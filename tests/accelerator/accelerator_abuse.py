@@ -550,7 +550,7 @@ def fail_python() -> None:
         more = sys.getallocatedblocks() - before
         print(f"{name}: {errors} errors, {more} blocks more", flush=True)
         # All that these ask Python for is one number, which it may have kept.
-        assert errors or name in ("count", "begin", "begin around")
+        assert errors or name in ("count", "count around", "begin", "begin around")
         assert more < 50
 
 
@@ -560,6 +560,28 @@ def fail_python() -> None:
 def resident() -> int:
     """Return the memory this process has, in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+class _Mallinfo(ctypes.Structure):
+    """What glibc's `mallinfo2` gives, for all threads."""
+
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]  # noqa: RUF012
+
+
+def held() -> int:
+    """Return how many bytes `malloc` has given and not got back; without glibc, what is resident.
+
+    What is resident also has what glibc keeps for later, in an arena for each thread: that moves by
+    tens of megabytes, though nothing leaks.
+    """
+    try:
+        mallinfo = ctypes.CDLL(None).mallinfo2
+    except AttributeError:
+        return resident()
+    mallinfo.restype = _Mallinfo
+    found = mallinfo()
+    return int(found.uordblks + found.hblkhd)
 
 
 def quietly(call: Callable[..., Any], *args: Any) -> None:
@@ -836,9 +858,9 @@ def leak(times: str = "25000") -> None:
     for calls, count in ((short, int(times)), (rare, 150)):
         run(calls, max(50, count // 20))
         for last in (False, False, True):
-            before, memory, blocks = references(), resident(), sys.getallocatedblocks()
+            before, memory, blocks = references(), held(), sys.getallocatedblocks()
             run(calls, count)
-            more, blocks = resident() - memory, sys.getallocatedblocks() - blocks
+            more, blocks = held() - memory, sys.getallocatedblocks() - blocks
             print(f"{len(calls) * count:,} calls: {more:,} bytes, {blocks} blocks more", flush=True)
             assert all(abs(now - then) < 20 for now, then in zip(references(), before))
             assert blocks < 100
