@@ -131,6 +131,13 @@ def _limit(text: str) -> int | str:
     return text if text == "none" else _number(text)
 
 
+def corpus_options(add: Callable[..., Any]) -> None:
+    """Add the options on how a corpus is read."""
+    workers = "number of parallel workers; default: one per core"
+    add("--num-workers", type=int, metavar="N", help=workers)
+    add("--text-field", default="text", metavar="NAME", help="field or column of the text")
+
+
 def superword_options(add: Callable[..., Any], what: str) -> None:
     """Add --superwords, and an option for each other field of `Superwords`."""
     add("--superwords", type=_transition, metavar="N", help=what)

@@ -96,7 +96,6 @@ SCAN_UP_TO = bpe_tokenizer._SCAN_UP_TO
 decode_ids = bpe_tokenizer._decode_ids
 plain_ids = bpe_tokenizer._plain_ids
 new_definition = bpe_tokenizer._new_definition
-encode_parts = bpe_tokenizer._encode_parts
 
 # Files
 MAX_FILE_BYTES = bpe_tokenizer._MAX_FILE_BYTES

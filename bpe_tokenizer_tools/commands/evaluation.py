@@ -11,7 +11,7 @@ from typing import Any
 
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, PretokenCounts
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.command_line import superword_options, superwords_of
+from bpe_tokenizer_tools.command_line import corpus_options, superword_options, superwords_of
 from bpe_tokenizer_tools.commands.basic import languages_of
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.text import say
@@ -136,13 +136,7 @@ def _sweep_options(add: Callable[..., Any]) -> None:
     forms = (*core.NORMALIZERS, "none")
     add("--normalizer", choices=forms, help="Unicode normalization form (default: NFC)")
     add("--max-token-length", type=int, metavar="N", help="maximum token length in bytes")
-    add(
-        "--num-workers",
-        type=int,
-        metavar="N",
-        help="number of parallel workers; default: one per core",
-    )
-    add("--text-field", default="text", metavar="NAME", help="field or column of the text")
+    corpus_options(add)
 
 
 _TRAINING = (

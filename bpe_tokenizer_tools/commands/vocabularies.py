@@ -11,6 +11,7 @@ from typing import Any
 
 from bpe_tokenizer import BPETokenizer, PretokenCounts
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.command_line import corpus_options
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.tables import Table
 
@@ -30,13 +31,7 @@ def _source_options(add: Callable[..., Any], corpus: str) -> None:
         help="directory to save the new tokenizer to",
     )
     add("--force", action="store_true", help="overwrite the tokenizer in DIR")
-    add(
-        "--num-workers",
-        type=int,
-        metavar="N",
-        help="number of parallel workers; default: one per core",
-    )
-    add("--text-field", default="text", metavar="NAME", help="field or column of the text")
+    corpus_options(add)
 
 
 def _opened(options: argparse.Namespace) -> tuple[BPETokenizer, dict[str, Any]]:
