@@ -1,8 +1,10 @@
-"""Readers of changed files: a few of those that `make fuzz` tries for longer."""
+"""Readers of changed files: a few of those that `make fuzz` tries for longer.
+
+It also runs the core in C, which these tests do not.
+"""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,28 +31,6 @@ def test_changed_files_are_refused_or_work() -> None:
     done = fuzz("--mutations", str(examples(200)), "--seed", "11")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{12 * examples(200):,} files, seed 11: 0 findings" in done.stdout
-
-
-@pytest.mark.slow
-def test_the_core_gets_inputs(tmp_path: Path) -> None:
-    if not shutil.which("clang") or not shutil.which("make"):
-        pytest.skip("needs clang with libFuzzer, and make: apt-get install clang make")
-    (tmp_path / "empty.c").write_text(
-        "#include <stdint.h>\n#include <stddef.h>\n"
-        "int LLVMFuzzerTestOneInput(const uint8_t *d, size_t n) { return (void)d, (void)n, 0; }\n"
-    )
-    command = ["clang", "-fsanitize=fuzzer,address", "empty.c", "-o", "empty"]
-    if subprocess.run(command, cwd=tmp_path, capture_output=True).returncode:
-        pytest.skip("this clang has no libFuzzer: apt-get install libclang-rt-dev")
-    program = tmp_path / "fuzz-core"
-    subprocess.run(["make", "-s", f"OUT={tmp_path}", str(program)], cwd=ROOT, check=True)
-    # The most memory that libFuzzer sees is that of the process that started it, this one: so it
-    # limits each allocation instead.
-    limits = ["-max_len=3000", "-rss_limit_mb=0", "-malloc_limit_mb=1000"]
-    runs = [program, "-runs=400", "-seed=1", "-len_control=0", *limits]
-    done = subprocess.run(runs, cwd=tmp_path, capture_output=True, encoding="utf-8", timeout=900)
-    assert done.returncode == 0, done.stderr
-    assert "Done 400 runs" in done.stderr
 
 
 def test_what_is_wrong_is_found(tmp_path: Path) -> None:
