@@ -837,7 +837,7 @@ def leak(times: str = "7000") -> None:
     """Make over a million calls, or fewer of each: neither memory nor references become more.
 
     Threads that others keep from the processors may each need a worker at the same time.  These
-    stay, so memory may grow once, but not again by as much.
+    stay, so memory may grow once or twice.  What leaks grows each time.
     """
     encoder = encoder_of(ORDERED)
     texts = ["ab abba" + "a" * 40, "é中" + "ab" * 30 + "😀" * 9, "a\udfff"]
@@ -863,8 +863,7 @@ def leak(times: str = "7000") -> None:
             more, blocks = held() - memory, sys.getallocatedblocks() - blocks
             print(f"{len(calls) * count:,} calls: {more:,} bytes, {blocks} blocks more", flush=True)
             assert all(abs(now - then) < 20 for now, then in zip(references(), before))
-            assert blocks < 100
-            if more < 1_000_000 or SANITIZED:
+            if SANITIZED or (more < 1_000_000 and blocks < 100):
                 break
             assert not last
 
