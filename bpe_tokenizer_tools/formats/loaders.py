@@ -75,7 +75,7 @@ def limits(tokenizer: BPETokenizer) -> list[Limit]:
 
 
 def limit_of(tokenizer: BPETokenizer, loader: str) -> Limit | None:
-    """Yield the known reasons why a loader can't load a tokenizer."""
+    """Return the first known problem of one loader with a tokenizer, or None."""
     return next((limit for limit in limits(tokenizer) if loader in limit.loaders), None)
 
 
