@@ -362,7 +362,7 @@ def test_system_sets_the_system_prompt_and_keeps_the_conversation() -> None:
 def test_undo_takes_back_a_question_with_its_answer() -> None:
     talk = Talk("One.", "Two.", "Three.", system="Be brief.")
     talk.take("first", "second")
-    assert talk.take("/undo") == "taken back: second\n"
+    assert talk.take("/undo") == "removed: second\n"
     talk.take("third")
     assert [text for _, text in talk.messages] == ["Be brief.", "first", "One.", "third", "Three."]
     assert "second" not in tokenizer().decode(talk.model.prompts[2])
@@ -1001,7 +1001,7 @@ def test_a_conversation_in_a_terminal(
         shown = screen.ask(question)
         assert visible(expected).replace("\r", "") in shown
     assert saved(screen) == [m["content"] for m in session.conversation.messages]
-    assert "taken back: naïve" in screen.ask("/undo", PROMPT)
+    assert "removed: naïve" in screen.ask("/undo", PROMPT)
     assert re.search(r"sum +\d+ of 256", screen.ask("/tokens", PROMPT))
     assert "unknown command /nosuch" in screen.ask("/nosuch", PROMPT)
     assert "starts over" in screen.ask("/reset", PROMPT)
@@ -1025,7 +1025,7 @@ def test_an_answer_is_shown_as_it_comes_and_ctrl_c_stops_it(
         assert "; stopped\n" in screen.read(DONE)
     first, said, second, more = saved(screen)
     assert (first, second) == ("first", "second") and len(said) > 100 and len(more) > 100
-    assert "taken back: second" in screen.ask("/undo", PROMPT)
+    assert "removed: second" in screen.ask("/undo", PROMPT)
     screen.type(CTRL_D)
     assert screen.leave() == 0
 
