@@ -30,7 +30,7 @@ OURS = "bpe_tokenizer"
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a table; ours is set in bold, numbers stand to the right."""
+    """Write a table; our rows are bold, and numbers are aligned right."""
     lines = [f"| {' | '.join(header)} |", f"|---|{'---:|' * (len(header) - 1)}"]
     for row in rows:
         bold = row[0].split(",")[0] == OURS and "Python" not in row[0]
@@ -39,7 +39,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def chosen(tables: Sequence[Table], *about: str) -> list[Table]:
-    """Return the tables whose subject begins so."""
+    """Return the tables whose subject begins with some words."""
     return [table for table in tables if table["about"][: len(about)] == list(about)]
 
 
@@ -69,7 +69,7 @@ def across_corpora(tables: Sequence[Table], heading: str) -> Iterator[str]:
 
 
 def plain_table(table: Table) -> Iterator[str]:
-    """Write a table as it is."""
+    """Write a table unchanged."""
     header = list(dict.fromkeys(name for row in table["rows"] for name in row))
     yield f"### {table['title'][0].upper()}{table['title'][1:]}\n"
     yield markdown(header, [[shown(row.get(name)) for name in header] for row in table["rows"]])
@@ -153,8 +153,8 @@ to compare the effort. rustbpe breaks ties in another way.
 
 # -- Charts -------------------------------------------------------------------
 
-# Legible on white and on black: nothing but these colours, on no background.
-INK, GREY, ACCENT = "#7d8590", "#9aa3ad", "#e8590c"
+# Legible on white and on black: only these colors, without a background.
+INK, GRAY, ACCENT = "#7d8590", "#9aa3ad", "#e8590c"
 TEXT = {"color": INK, "loc": "left"}
 
 
@@ -163,7 +163,7 @@ def draw_bars(axes: Any, rows: Sequence[dict[str, Any]], column: str, unit: str)
     most = max(row[column] for row in rows)
     for at, row in enumerate(rows):
         is_ours = row["library"] == OURS
-        axes.barh(at, row[column], color=ACCENT if is_ours else GREY, height=0.72)
+        axes.barh(at, row[column], color=ACCENT if is_ours else GRAY, height=0.72)
         look = {"color": ACCENT, "weight": "bold"} if is_ours else {"color": INK}
         label = f"{shown(float(row[column]))}{unit}"
         axes.text(row[column] + most / 60, at, label, va="center", **look)
@@ -206,7 +206,7 @@ def save(drawn: Any, path: Path) -> None:
 
 
 def titled(corpus: str) -> str:
-    """Return what a picture calls a corpus."""
+    """Return a corpus's name in a picture."""
     return {"english": "English", "multi": "30 languages"}.get(corpus, corpus)
 
 
@@ -251,7 +251,7 @@ def draw_ratios(axes: Any, rows: Sequence[dict[str, Any]], with_names: bool) -> 
     axes.set_xscale("log")
     for at, row in enumerate(rows):
         ratio = row["x best peer"]
-        axes.barh(at, ratio - 1, left=1, color=ACCENT if ratio >= 1 else GREY, height=0.72)
+        axes.barh(at, ratio - 1, left=1, color=ACCENT if ratio >= 1 else GRAY, height=0.72)
         label = f" {shown(float(ratio))}x {row['best peer'].replace(', HF-shaped', '')}"
         axes.text(max(ratio, 1), at, label, va="center", color=INK, fontsize=8)
     axes.axvline(1, color=INK, linewidth=0.8)
@@ -279,7 +279,7 @@ def draw_training(tables: Sequence[Table], path: Path) -> None:
 
 
 def draw(tables: Sequence[Table], folder: Path) -> Iterator[str]:
-    """Draw what was measured; name the files."""
+    """Draw the charts; yield the names of the files."""
     if not is_installed("matplotlib"):
         return
     charts = {"encode": draw_encoding, "calls": draw_calls, "train": draw_training}
