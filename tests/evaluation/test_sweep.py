@@ -626,7 +626,7 @@ def test_the_command_refuses_in_one_line(
     for status, message, arguments in [
         (2, "expected exactly one of --corpus, --counts, --tokenizer and --parity", []),
         (2, "--tokenizer needs --held-out", ["--tokenizer", tmp_path]),
-        (2, "--pattern: for a training", [*trained_already, "--pattern", "gpt2"]),
+        (2, "--pattern: only for training", [*trained_already, "--pattern", "gpt2"]),
         (2, "--normalizer, --special-tokens: for", [*trained_already, *asked]),
         (2, "--min-frequency: only for training, and --tokenizer is already trained (try '",
          [*trained_already, "--min-frequency", "2"]),

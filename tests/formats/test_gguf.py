@@ -843,7 +843,7 @@ def test_pieces_that_cannot_be_represented_are_refused(write: Callable[..., Path
         load(write(values))
     values["tokenizer.ggml.token_type"] = (ARR, (I32, [*kinds[:-1], 6]))
     with pytest.raises(
-        FileFormatError, match="256 of the 256 tokens for bytes are missing, <0x00>"
+        FileFormatError, match="256 of the 256 tokens for bytes are missing, such as <0x00>"
     ):
         load(write(values))
 
