@@ -403,7 +403,7 @@ def _verdict(adapters: Sequence[Adapter], differences: Sequence[Difference]) -> 
         saved = total.saved
         how_many = "more tokens than" if saved is None else "as many tokens as"
         if saved:
-            how_many = f"{100 * abs(saved):.1f} % {'fewer' if saved > 0 else 'more'} tokens than"
+            how_many = f"{100 * abs(saved):.1f}% {'fewer' if saved > 0 else 'more'} tokens than"
         tokens = f"{b} needs {how_many} {a} {where}: "
         tokens += f"{total.b_tokens:,} against {total.a_tokens:,}."
         tokens += f" It cuts {percent(total.share)} of the words differently."
@@ -427,4 +427,4 @@ def _sign(group: Difference) -> str:
     if group.saved is None:
         return "-"
     change = round(-100 * group.saved, 1)
-    return f"{change:+.1f} %" if change else "0.0 %"
+    return f"{change:+.1f}%" if change else "0.0%"

@@ -176,7 +176,7 @@ def _cells(vocabulary: Vocabulary, scripts: Sequence[str]) -> tuple[int, float |
 
 def percent(share: float | None) -> str:
     """Show a share; None is "-"."""
-    return "-" if share is None else f"{100 * share:.1f} %"
+    return "-" if share is None else f"{100 * share:.1f}%"
 
 
 def evaluate(

@@ -99,7 +99,7 @@ def _draw_tokens_per_word(axes: Any, evaluation: Evaluation) -> None:
     if any(line.get_ydata()[0] for line in axes.lines):
         axes.set_yscale("log")
         _write_powers(axes)
-    axes.yaxis.set_major_formatter("{x:,g} %")
+    axes.yaxis.set_major_formatter("{x:,g}%")
     axes.set_title(f"words with more than n tokens ({_literal(last)}, log scale)")
     axes.grid(axis="y", alpha=0.3)
 

@@ -882,8 +882,8 @@ def test_a_comparison_worked_out_by_hand() -> None:
     }  # fmt: skip
     name = "bpe-tokenizer"
     assert found.verdict == (
-        f"{name} (2) needs 33.3 % fewer tokens than {name} overall: 12 against 18. It cuts 60.0 % "
-        f"of the words differently. {name} (2) needs fewer on 1 of 2 groups: -37.5 % on t, 0.0 % "
+        f"{name} (2) needs 33.3% fewer tokens than {name} overall: 12 against 18. It cuts 60.0% "
+        f"of the words differently. {name} (2) needs fewer on 1 of 2 groups: -37.5% on t, 0.0% "
         f"on u. {name} (2) costs 2 more embedding rows."
     )
     shown = str(found)
@@ -894,8 +894,8 @@ def test_a_comparison_worked_out_by_hand() -> None:
 def test_the_verdict_the_other_way_round_and_for_equals() -> None:
     back = compare(low(), BPETokenizer(normalizer=None), {"t": ["low"]})
     assert back.verdict == (
-        "bpe-tokenizer (2) needs 200.0 % more tokens than bpe-tokenizer on t: 3 against 1. It cuts "
-        "100.0 % of the words differently. bpe-tokenizer (2) costs 2 fewer embedding rows."
+        "bpe-tokenizer (2) needs 200.0% more tokens than bpe-tokenizer on t: 3 against 1. It cuts "
+        "100.0% of the words differently. bpe-tokenizer (2) costs 2 fewer embedding rows."
     )
     same = compare(low(), low(), {"t": ["low lower"], "u": ["x"]})
     assert same.verdict.startswith("Both cut all words the same way and need 6 tokens.")
