@@ -120,7 +120,7 @@ def sentences(tables: dict[str, list[Row]]) -> list[str]:
     items = [
         f"`encode` is {ahead['list']} times as fast as the fastest peer, and `encode_to_numpy` "
         f"{ahead['numpy']} times.",
-        f"Other calls, beside the same call of the fastest peer: `encode_batch` "
+        f"Other calls, compared with the same ones of the fastest peer: `encode_batch` "
         f"{beside('encode_batch')}, padded to NumPy {beside('padded, to NumPy')}, offsets "
         f"{beside('offsets of a batch')}, `decode` {beside('decode')}, `decode_batch` "
         f"{beside('decode_batch')}, a chat template {beside('apply_chat_template')}.",

@@ -13,14 +13,14 @@ from common import Table, is_installed, shown
 HOW_TO_READ = """\
 # Results
 
-Made by `python benchmarks/run.py --write`; [README.md](README.md) says how it is measured, and how
-to repeat it. No library is timed before its ids, texts or merges were found equal to those of
-tiktoken or HuggingFace's `tokenizers`.
+Made by `python benchmarks/run.py --write`; [README.md](README.md) explains how it is measured and
+how to repeat it. A library is timed only if its ids, texts or merges equal those of tiktoken or
+HuggingFace's `tokenizers`.
 
 How to read it: MB are millions of bytes of UTF-8, seconds are CPU seconds of the process unless a
-title says wall time. **Ratios to tiktoken are the figure to compare**: medians over slices that the
-libraries took in turn, so a slow moment of the machine hits all of them; MB/s hold for this machine
-on this day only. "Python engine" is this library without its accelerator. A row that does better
+title says wall time. **Compare the ratios to tiktoken**: medians over slices that the libraries
+took in turn, so a slow moment of the machine hits all of them. MB/s are for this machine on this
+day only. "Python engine" is this library without its accelerator. A row that does better
 than ours is in the table like any other.
 """
 CORPORA = "Each cell: MB/s (times tiktoken)."
@@ -131,24 +131,24 @@ Ids of the same documents, as lists; to `str` or to `bytes`. {CORPORA}
 CALLS = """\
 ## Every call
 
-Documents that every library has encoded before. First how many times as fast each call is as the
-nearest call of each peer; no cell where a peer has none, or gives another result. Then what each
-call costs, in multiples of a loop over `encode`; `goal` is the most that it should.
+Documents that every library has encoded before. The first tables show how many times as fast each
+call is as the nearest call of each peer; a cell is empty if a peer has none, or gives another
+result. Then comes the cost of each call, in multiples of a loop over `encode`; `goal` is the limit.
 """
 LOADING = """\
 ## Loading a vocabulary
 
-From ranks: a dictionary of tokens and ranks is in memory. tiktoken makes an `Encoding` of it; this
-library finds the merges (`recover_merges`) and makes the encoder from them. From files: each
-library's own way, from the file to the first text encoded.
+From ranks: a dictionary of tokens and ranks is in memory. tiktoken makes an `Encoding` from it;
+this library finds the merges (`recover_merges`) and makes the encoder from them. From files: each
+library's own way, from the file to the first encoded text.
 """
 TRAINING = """\
 ## Training
 
-Each training in a process of its own, with documents streamed from one generator, whose time is
-taken off. Everybody has one thread but where it says two. gigatoken takes a file instead, and cuts
+Each training runs in its own process, with documents streamed from one generator, whose time is
+subtracted. Each uses one thread unless the row says two. gigatoken takes a file instead, and cuts
 as gpt2 does. SentencePiece learns something else (BPE of characters between spaces), and is here
-to compare the effort. rustbpe breaks ties in another way.
+to compare the effort. rustbpe breaks ties differently.
 """
 
 # -- Charts -------------------------------------------------------------------
