@@ -41,7 +41,12 @@ class Finding:
 
 
 def lint(tokenizer: BPETokenizer, folder: Path | None = None) -> list[Finding]:
-    """Check a tokenizer and its files in a folder; return the most severe findings first."""
+    """Check a tokenizer and its files in a folder; return the most severe findings first.
+
+    >>> from bpe_tokenizer import BPETokenizer
+    >>> [(finding.severity, finding.name) for finding in lint(BPETokenizer())]
+    [('warning', 'pad-token'), ('note', 'pattern')]
+    """
     found = [finding for check in _CHECKS for finding in _first_few(check(tokenizer))]
     if folder is not None:
         found += _tokenizer_class(tokenizer, folder)

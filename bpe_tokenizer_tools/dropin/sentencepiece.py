@@ -859,5 +859,8 @@ def as_sentencepiece(
     tokenizer was read from, or from `model_file`, whose pieces it must have.  Without one,
     pieces are written as in tokenizer.json and special tokens are control symbols, while
     `get_score`, `serialized_model_proto` and decoding to offsets raise ValueError.
+
+    >>> as_sentencepiece(BPETokenizer()).encode("hi", out_type=str)
+    ['h', 'i']
     """
     return SentencePieceProcessor.of(tokenizer, model_file)

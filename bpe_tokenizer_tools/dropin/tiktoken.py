@@ -525,6 +525,9 @@ def as_tiktoken(tokenizer: BPETokenizer, name: str | None = None) -> Encoding:
 
     Text is normalized as the tokenizer does.  Raises ValueError unless it is byte-level BPE with
     one split pattern.
+
+    >>> as_tiktoken(BPETokenizer()).encode("é")
+    [195, 169]
     """
     return Encoding.of(tokenizer, name)
 
