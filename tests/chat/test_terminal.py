@@ -388,7 +388,7 @@ def test_save_writes_new_files_only(tmp_path: Path) -> None:
     saved = json.loads(path.read_bytes())
     assert saved == {"messages": talk.session.conversation.messages}
     before = path.read_bytes()
-    assert "there already" in talk.take("/undo", f"/save {path}")
+    assert "already exists" in talk.take("/undo", f"/save {path}")
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -397,7 +397,7 @@ def test_save_that_fails_says_why(tmp_path: Path) -> None:
     talk = Talk("Yes.")
     talk.take("Hi")
     assert "FILE" in talk.take("/save")
-    assert "there already" in talk.take(f"/save {tmp_path}")
+    assert "already exists" in talk.take(f"/save {tmp_path}")
     told = talk.take(f"/save {tmp_path / 'nosuch' / 'file'}")
     assert told.startswith(f"error: {tmp_path / 'nosuch' / 'file'}: ") and told.count("\n") == 1
     assert ".tmp" not in told
@@ -408,7 +408,7 @@ def test_save_follows_no_dangling_link(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "elsewhere")
     talk = Talk("Yes.")
-    assert "there already" in talk.take("Hi", f"/save {link}")
+    assert "already exists" in talk.take("Hi", f"/save {link}")
     assert link.is_symlink() and not (tmp_path / "elsewhere").exists()
 
 
