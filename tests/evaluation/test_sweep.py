@@ -627,7 +627,7 @@ def test_the_command_refuses_in_one_line(
         (2, "expected exactly one of --corpus, --counts, --tokenizer and --parity", []),
         (2, "--tokenizer needs --held-out", ["--tokenizer", tmp_path]),
         (2, "--pattern: only for training", [*trained_already, "--pattern", "gpt2"]),
-        (2, "--normalizer, --special-tokens: for", [*trained_already, *asked]),
+        (2, "--normalizer, --special-tokens: only for training", [*trained_already, *asked]),
         (2, "--min-frequency: only for training, and --tokenizer is already trained (try '",
          [*trained_already, "--min-frequency", "2"]),
         (2, "expected a number such as", ["--corpus", text, "--sizes", "many"]),
