@@ -3999,7 +3999,7 @@ class BPETokenizer:
     def encode_ordinary_batch(
         self, texts: Iterable[str], num_threads: int | None = None
     ) -> list[list[int]]:
-        """Encode several texts as `encode_ordinary` does, the accelerator on threads."""
+        """Return an id list for each text, as `encode_ordinary` gives; in C, on threads."""
         _check_size("num_threads", num_threads, 1)
         now, texts = self._now, _check_texts(texts)
         if not now._is_simple():

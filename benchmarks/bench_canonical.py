@@ -1,9 +1,9 @@
-"""What it costs to tell whether ids are those that `encode` gives for their text.
+"""The cost of checking whether ids are those that `encode` gives for their text.
 
 python benchmarks/bench_canonical.py --megabytes 10
 
-Beside it is the shortest expression for text without control tokens, which holds all of the text
-and its ids.  Memory is what Python allocates, at its peak.
+It is compared with the shortest expression for text without control tokens, which keeps all of the
+text and its ids.  Memory is the peak of what Python allocates.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OURS, AGAIN = "first_noncanonical(ids)", "encode(decode(ids)) == ids"
 
 
 def peak(call: Callable[[Any], Any], ids: list[int]) -> float:
-    """Return the megabytes that a call allocates at most."""
+    """Return the most megabytes that a call has allocated at once."""
     tracemalloc.start()
     try:
         call(ids)
@@ -40,7 +40,7 @@ def measure(tokenizer: BPETokenizer, name: str, text: str, repeat: int) -> Table
         AGAIN: lambda given: tokenizer.encode(tokenizer.decode(given)) == given,
     }
     if not all(call(ids) for call in ways.values()):
-        raise SystemExit(f"{name}: encode gives ids that are said not to be its own")
+        raise SystemExit(f"{name}: ids that encode gives are reported as not canonical")
     seconds = interleaved(ways, [ids] * repeat)
     rows = [
         {

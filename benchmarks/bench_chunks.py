@@ -1,9 +1,9 @@
-"""Pieces of at most so many tokens: this library beside langchain's, semchunk and chonkie.
+"""Pieces of at most N tokens: this library compared with langchain, semchunk and chonkie.
 
 python benchmarks/bench_chunks.py --tokens 64 512 --figure docs/chunks.svg
 
-Each text is cut in each way that is installed.  What a piece takes is counted on its own text, by
-tiktoken where it is here.  The peers count with tiktoken, all with the same vocabulary.
+Each text is cut by each library that is installed.  The tokens of a piece are counted on its own
+text, by tiktoken if it is installed.  The peers count with tiktoken, all with the same vocabulary.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def encoding(path: Path, pattern: str) -> Any:
 
 
 def peers(counter: Any, name: str, most: int) -> Iterator[tuple[str, Way]]:
-    """Yield the ways of other libraries that are here."""
+    """Yield the ways of other libraries that are installed."""
     if is_installed("langchain_text_splitters"):
         import langchain_text_splitters as langchain
 
@@ -89,7 +89,7 @@ def what_is_kept(text: str, pieces: Sequence[str]) -> tuple[int, int]:
 
 
 def measure(name: str, texts: list[str], ways: dict[str, Way], most: int, count: Any) -> Table:
-    """Cut texts each way; say what became of them, and how long it took."""
+    """Cut texts each way; return facts about the pieces, and how long it took."""
     seconds = interleaved(ways, texts)
     reference = seconds[OURS + "sentence"]
     megabytes = sum(len(text.encode()) for text in texts) / 1e6
@@ -119,7 +119,7 @@ def measure(name: str, texts: list[str], ways: dict[str, Way], most: int, count:
 
 
 def memory(tokenizer: BPETokenizer, texts: Sequence[str], megabytes: float) -> list[dict[str, Any]]:
-    """Say how much the process grows while it cuts a stream; a longer one comes later."""
+    """Measure how much the process grows while it cuts streams, the shortest first."""
     rows = []
     for size in (megabytes, 10 * megabytes):
         parts = itertools.chain.from_iterable(itertools.repeat(texts))

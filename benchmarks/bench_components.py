@@ -41,7 +41,7 @@ _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "firs
 _TO_SPACE = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
 _STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 
-# What a family's tokenizer.json has; None for the .model itself.
+# The components of a family's tokenizer.json; None for the .model itself.
 FAMILIES: dict[str, dict[str, Any] | None] = {
     "SentencePiece": None,
     "Llama 2": {
@@ -63,7 +63,7 @@ FAMILIES: dict[str, dict[str, Any] | None] = {
 
 
 class Library(NamedTuple):
-    """How a library does the three things that are measured."""
+    """The three calls of a library that are measured."""
 
     encode: Callable[[str], Any]
     decode: Callable[[Any], Any]

@@ -2,14 +2,14 @@
 
 python benchmarks/bench_dropin.py
 
-transformers loads a file as it is and after `patch_transformers`, and then answers the same calls;
-what comes back is compared first.  `encode` of this library, on the same text, is the price that
-the calls are to come close to.
+transformers loads a file with and without `patch_transformers`, and answers the same calls; the
+results are compared first.  `encode` of this library on the same text is the time that the calls
+should come close to.
 
-fastokens patches transformers, too, in a process of its own: of this environment if it is
-installed, else of the one whose Python BENCHMARK_FASTOKENS names.  tokenizers 1, which no
-transformers takes yet, makes the calls below transformers' own: BENCHMARK_TOKENIZERS_1 names its
-Python.  Documents are warm, seen before by all, or cold, new to each call.
+fastokens patches transformers, too, in a separate process: in this environment if it is installed,
+or else in the one whose Python BENCHMARK_FASTOKENS names.  transformers doesn't support tokenizers
+1 yet, so that one makes the calls below transformers' own; BENCHMARK_TOKENIZERS_1 names its Python.
+Documents are warm (all libraries have seen them) or cold (new to each call).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from bpe_tokenizer_tools.formats.loaders import fill_gaps
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-# What it's called: of a tokenizer of transformers, and what tokenizers does for that; `x` is texts
-# or, where it decodes, ids.
+# name -> the call of a transformers tokenizer, and the call of tokenizers for it; `x` is texts
+# or, for decoding, ids.
 CALLS: dict[str, tuple[str, str | None]] = {
     "tok(texts)": ("it(x)['input_ids']", "[each.ids for each in it.encode_batch(x)]"),
     "tok(texts), padding, truncation, np": (
@@ -74,7 +74,7 @@ TOKENIZERS_1 = "__import__('tokenizers').Tokenizer.from_file(x + '/tokenizer.jso
 
 
 def _peers(folder: str) -> dict[str, Elsewhere]:
-    """Load the saved files in other processes, with the libraries that are here and can."""
+    """Load the saved files in other processes, with each installed library that can."""
     fastokens = os.environ.get("BENCHMARK_FASTOKENS")
     if not fastokens and is_installed("fastokens"):
         fastokens = sys.executable
@@ -97,7 +97,7 @@ def _expression(call: tuple[str, str | None], name: str) -> str | None:
 
 
 def _usable(peers: dict[str, Elsewhere], what: str, given: Sequence[Any], expected: Any) -> Any:
-    """Return the peers that give what is expected; say which don't."""
+    """Return the peers that give the expected result; print which don't."""
     found: dict[str, Callable[[Any], Any]] = {}
     for name, peer in peers.items():
         if expression := _expression(CALLS[what], name):
@@ -113,7 +113,7 @@ def _usable(peers: dict[str, Elsewhere], what: str, given: Sequence[Any], expect
 
 
 class _Once(TimedElsewhere):
-    """A call with all that is given at once."""
+    """A call with all inputs at once."""
 
     def seconds(self, inputs: Sequence[Any]) -> float:
         """Make the call; return its CPU time."""
@@ -121,10 +121,10 @@ class _Once(TimedElsewhere):
 
 
 def _load(vocabulary: Vocabulary) -> tuple[BPETokenizer, Any, Any, str]:
-    """Load a vocabulary here, and what was saved with transformers: as it is, and patched."""
+    """Load a vocabulary here, and the saved files with transformers: unpatched, and patched."""
     import transformers
 
-    transformers.logging.set_verbosity_error()  # it warns of each text that is long
+    transformers.logging.set_verbosity_error()  # it warns about each long text
     tokenizer = BPETokenizer.from_file(vocabulary.path)
     folder = scratch() / f"{vocabulary.name}-transformers"
     tokenizer.add_special_tokens(["<|pad|>"])

@@ -63,7 +63,7 @@ def measure_documents(vocabulary: Vocabulary, name: str, documents: Sequence[str
     ids = [reference.encode_ordinary(text) for text in documents]
     calls = checked(usable(ENCODE), vocabulary, documents, lambda call: ids)
     warm, measured = part(documents, WARM_UP)
-    runs = load_each(calls, vocabulary)  # NOTE: anew, so that no cache knows the documents
+    runs = load_each(calls, vocabulary)  # NOTE: loaded again, so that no cache has the documents
     for run in runs.values():
         run(warm)
     slices = [measured[i::SLICES] for i in range(SLICES)]
@@ -100,12 +100,12 @@ def compare(calls: Sequence[Call], seconds: dict[str, list[float]], size: float)
 # -- A short string -----------------------------------------------------------
 
 FIFTY = "The quick brown fox jumps over the lazy dog today."
-# For one short string these are faster than what is fastest for documents.
+# For one short string, these are faster than the calls that are fastest for documents.
 SHORT = {"gigatoken": "it.encode(x).tolist()"}
 
 
 def repeater(call: Call, tokenizer: Any) -> Callable[[int], float]:
-    """Return what makes a call with the short string a number of times, and gives the seconds."""
+    """Return a function that encodes the short string n times and returns the seconds."""
     if isinstance(tokenizer, Elsewhere):
         return functools.partial(tokenizer.repeat, call.expression, FIFTY)
     given = names(it=tokenizer, x=FIFTY)
@@ -113,7 +113,7 @@ def repeater(call: Call, tokenizer: Any) -> Callable[[int], float]:
 
 
 def measure_short(vocabulary: Vocabulary) -> Table:
-    """Time a call with 50 characters: what a call costs, whatever it is given."""
+    """Time a call with 50 characters, which is mostly the cost of the call itself."""
     calls = [call for call in usable(ENCODE) if call.kind == "list"]
     calls = [c._replace(expression=SHORT.get(c.library, c.expression)) for c in calls]
     ids = tiktoken(vocabulary).encode_ordinary(FIFTY)
@@ -144,7 +144,7 @@ def measure_short(vocabulary: Vocabulary) -> Table:
 
 # -- Worst cases --------------------------------------------------------------
 
-PATIENCE = 20.0  # seconds: what would take longer is given up
+PATIENCE = 20.0  # seconds: texts that would take longer are skipped
 
 
 def worst_cases(size: int) -> dict[str, str]:
@@ -191,19 +191,19 @@ def timed_result(run: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def attempt(run: Callable[[str], tuple[float | None, Any]], text: str) -> tuple[Any, Any]:
-    """Time a text; return a word instead of the time if that is given up, or fails."""
+    """Time a text; return a word instead of the time if it is skipped or fails."""
     try:
         with no_garbage_collection():
             seconds, ids = run(text)
     except KeyboardInterrupt:
         raise
-    except BaseException:  # what a panic in Rust becomes is no Exception
+    except BaseException:  # a panic in Rust is not an Exception
         return "fails", None
     return (f"> {PATIENCE:g} s" if seconds is None else seconds * 1e3), ids
 
 
 def measure_worst_cases(vocabulary: Vocabulary, prose: str, size: int) -> Table:
-    """Time one long text of each kind, in times of as much prose."""
+    """Time one long text of each kind, as a multiple of the time for as much prose."""
     calls = [c for c in usable(ENCODE) if c.kind == "list" and c.library != TOKENIZERS_1]
     calls.sort(key=lambda call: not call.is_ours)
     texts = {"prose": prose, **worst_cases(size)}
@@ -214,7 +214,7 @@ def measure_worst_cases(vocabulary: Vocabulary, prose: str, size: int) -> Table:
         tokenizer = call.load(vocabulary)
         how = (coldly, tokenizer) if call.is_ours else (patiently, call.on(tokenizer))
         run = functools.partial(*how)
-        run(prose[: size // 4])  # sets up what is set up once
+        run(prose[: size // 4])  # do what happens only once
         for name, text in texts.items():
             taken, ids = attempt(run, text)
             if ids is not None and ids != expected.setdefault(name, ids):
@@ -308,7 +308,7 @@ def collect(options: argparse.Namespace) -> list[Table]:
         for name, documents in texts.items()
     ]
     tables += [measure_short(vocabulary) for vocabulary in chosen]
-    two = chosen[:2]  # as many kinds of patterns as differ in this
+    two = chosen[:2]  # other vocabularies have the same kinds of patterns
     return tables + [measure_worst_cases(vocabulary, prose, size) for vocabulary in two]
 
 

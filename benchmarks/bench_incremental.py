@@ -1,14 +1,14 @@
-"""What a text costs that was encoded before, but for a change: sessions against encoding it whole.
+"""The cost of encoding a text again after a change: sessions, compared with encoding it whole.
 
 python benchmarks/bench_incremental.py
 
-A text grows, is edited or cut off; each row gets every version of it, in turn, and the ids of all
-rows are compared.  "encode, again" has seen nearly all of the text the turn before, so its cache
-knows the words; "encode, cache emptied" has not, like a server on which others spoke in between.
-tiktoken and transformers are what such a server calls today.
+A text grows, is edited or is cut off; each row gets every version of it, in turn, and the ids of
+all rows are compared.  "encode, again" has seen nearly all of the text the turn before, so its
+cache has the words; "encode, cache emptied" has not, like a server that had other requests in
+between.  tiktoken and transformers are what such a server uses today.
 
 A second table has conversations, with the share of rendering.  --threads measures two threads on
-one text, in wall time: only on a quiet machine does it say anything.  --figure FILE draws a
+one text, in wall time, which only means something on a quiet machine.  --figure FILE draws a
 conversation that grows.
 """
 
@@ -40,7 +40,7 @@ _BASE = "encode, again"
 
 
 def changes(text: str, size: int, n: int) -> dict[str, list[str]]:
-    """Return versions of a text, each of which is made of the one before."""
+    """Return versions of a text, each made from the one before."""
     grown = [text[: size + i * _TURN] for i in range(n + 1)]
     edited, cut = [text[:size]], [text[:size]]
     for i in range(1, n + 1):
@@ -87,9 +87,9 @@ def _rows(vocabulary: Vocabulary, alone: bool = False) -> dict[str, Row]:
 
 
 def _prepared(row: Row, before: Callable[[Any], Any] | None) -> Row:
-    """Return a row that tells its own time, without what is done before.
+    """Return a row that measures its own time, without the preparation before it.
 
-    Each call gets a text of its own, made just before, as a server joins a conversation.
+    Each call gets a new string, made just before, as a server joins a conversation.
     """
 
     def run(given: Any) -> Any:
@@ -199,12 +199,12 @@ def measure_chats(vocabulary: Vocabulary, name: str, text: str, size: int, n: in
 
 
 def memory(vocabulary: Vocabulary, text: str, size: int) -> Table:
-    """Tell what a session keeps, besides the text."""
+    """Measure what a session keeps in addition to the text."""
     tracemalloc = importlib.import_module("tracemalloc")
     tokenizer = ours(vocabulary)
     tokenizer.encode(text[:size])
     borders = tokenizer.incremental()
-    borders.encode("a b")  # what all sessions of a tokenizer share is made
+    borders.encode("a b")  # make what all sessions of a tokenizer share
     given = text[:size]
     tracemalloc.start()
     session = tokenizer.incremental()
@@ -216,7 +216,7 @@ def memory(vocabulary: Vocabulary, text: str, size: int) -> Table:
 
 
 def measure_threads(vocabulary: Vocabulary, name: str, text: str) -> Table:
-    """Compare one text on one thread and on two, by wall time: the best of many, as others run."""
+    """Compare one text on one and two threads, by the best wall time of many runs."""
     tokenizer = ours(vocabulary)
     rows = []
     for size in (250_000, 1_000_000, 4_000_000):
@@ -248,7 +248,7 @@ def measure_threads(vocabulary: Vocabulary, name: str, text: str) -> Table:
 
 
 def draw(vocabulary: Vocabulary, text: str, path: Path) -> None:
-    """Draw what each turn of a conversation costs that grows to 200 KB."""
+    """Draw the cost of each turn of a conversation that grows to 200 KB."""
     matplotlib = importlib.import_module("matplotlib")
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.hashsalt": "same every time", "svg.fonttype": "none"})

@@ -34,7 +34,7 @@ import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
 from bpe_tokenizer_tools.formats.ranks import recover_merges
 
-TEXT = "Ready, then?"  # is encoded last: what is put off until then counts, too
+TEXT = "Ready, then?"  # encoded last, so that work deferred until then counts, too
 Way = Callable[[], Any]  # loads, and returns the ids of TEXT
 CACHE = "BPE_TOKENIZER_CACHE"
 
@@ -59,7 +59,7 @@ print(*(after - start for after, start in zip(used(), before)))
 
 
 def from_ranks(vocabulary: Vocabulary) -> dict[str, Way]:
-    """Return how each gets ready from a dictionary of ranks, which is at hand."""
+    """Return how each library loads a given dictionary of ranks."""
     ranks = ranks_of(vocabulary)
 
     def ours() -> Any:
@@ -75,7 +75,7 @@ def from_ranks(vocabulary: Vocabulary) -> dict[str, Way]:
 
 
 def cached(way: Way) -> Way:
-    """Return what loads as another does, by the cache on disk; first it fills that."""
+    """Return a function that loads the same way with the cache on disk, which it fills first."""
 
     def load() -> Any:
         os.environ[CACHE] = str(scratch() / "cache")
@@ -88,7 +88,7 @@ def cached(way: Way) -> Way:
 
 
 def from_file(vocabulary: Vocabulary) -> dict[str, Way]:
-    """Return how each gets ready from a file."""
+    """Return how each library loads a file."""
     path = str(vocabulary.path)
     pattern = rust_pattern(vocabulary)
 
@@ -150,7 +150,7 @@ def measure(vocabulary: Vocabulary, what: str, ways: dict[str, Way], repeat: int
 
 
 def memory(vocabulary: Vocabulary) -> Table:
-    """Measure the memory of each library with one vocabulary, each in a process of its own."""
+    """Measure the memory of each library with one vocabulary, each in its own process."""
     path, json_path = vocabulary.path, scratch() / vocabulary.name / "tokenizer.json"
     own = "bpe_tokenizer, bpe_tokenizer_tools.formats.tiktoken"
     ours = "bpe_tokenizer.BPETokenizer.from_file({!r})", "kept.encode('Ready, then?')"

@@ -1,10 +1,10 @@
-"""What training with parity between languages costs, beside ordinary training.
+"""The cost of training with parity between languages, compared with ordinary training.
 
 python benchmarks/bench_parity.py --megabytes 100
 
 Each text is a language: English, code, 30 languages.  Both ways learn from the same counts, which
-are made first, each in a process of its own, which is this script with --way.  The merges of both
-engines must be equal: then a digest of them is, too.
+are made first.  Each way runs in its own process, which is this script with --way.  The merges of
+both engines must be equal; digests of them are compared.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def counted(options: argparse.Namespace) -> dict[str, PretokenCounts]:
 
 
 def train_one(options: argparse.Namespace) -> dict[str, Any]:
-    """Train one way; return what it took."""
+    """Train one way; return its time and memory."""
     counts = counted(options)
     total = sum(counts.values(), PretokenCounts({}, next(iter(counts.values())).split_pattern))
     named: dict[str, Any] = {"counts": total} if options.way == "BPE" else {"parity": counts}

@@ -1,11 +1,11 @@
-"""What cutting text by an automaton costs, against a built-in scanner and against `regex`.
+"""The cost of cutting text with an automaton, compared with a built-in scanner and with `regex`.
 
 python benchmarks/bench_patterns.py
 
 The same vocabulary and the same split pattern encode the same documents in three ways: text is cut
-by the scanner that was written for the pattern, by the automaton that is made from it, as it would
-be from a user's own, and by `regex`.  The ids are checked first.  The documents are warm: what
-differs is how text is cut.  A second table has patterns of users, which have no scanner.
+by the scanner written for the pattern, by an automaton made from it, as for a user's own pattern,
+and by `regex`.  The ids are checked first.  The documents are warm, so only the way text is cut
+differs.  A second table has users' patterns, which have no scanner.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OWN = {  # patterns nobody wrote a scanner for
 
 @contextmanager
 def cutting_by(way: str) -> Iterator[None]:
-    """Let the encoders that are made meanwhile cut in one way."""
+    """Let encoders that are made inside the with block cut text in one way."""
     name = "_cutter_for" if way == "regex" else "_scanner_for"
     if way == "scanner":
         yield
@@ -94,7 +94,7 @@ def measure(vocabularies: Sequence[Vocabulary], texts: dict[str, list[str]]) -> 
 
 
 def measure_own(vocabulary: Vocabulary, texts: dict[str, list[str]]) -> Table:
-    """Compare the two ways that patterns of users have."""
+    """Compare the two ways to cut text by users' patterns."""
     rows = []
     for pattern_name, pattern in OWN.items():
         start = time.perf_counter()

@@ -1,16 +1,16 @@
-"""What each call costs, in multiples of a plain loop over `encode` on the same documents.
+"""The cost of each call, in multiples of a plain loop over `encode` on the same documents.
 
 python benchmarks/bench_roads.py
 
 Each call gives the ids of `encode`, or what follows from them; that is checked first.  The
-documents are warm: `encode` has seen them before, so that what a call adds is what shows.  Two rows
-are `encode` of other tokenizers: with added tokens that are not special, none of them in the text,
-and with NFC.
+documents are warm: `encode` has seen them before, so the rows show what a call adds.  Two rows are
+`encode` of other tokenizers: with added tokens that aren't special, none of them in the text, and
+with NFC.
 
 A second table has conversations of 100 turns, in multiples of `encode` on the rendered text, where
 control tokens count.  transformers, if it is installed, renders the same template in Jinja.
 
-A third table has each call beside the nearest call of every other library (peer_calls.py).
+A third table compares each call with the nearest call of every other library (peer_calls.py).
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ ROADS: dict[str, tuple[Road, float]] = {
     "decode_batch": (lambda t, x: t.decode_batch(x), 0.7),
 }
 
-# `encode` of tokenizers with caches of their own: their normalizer, if another, and the goal.  The
-# processor's cache has less of theirs, so they are compared with one of which that is true as well,
-# and which is made in the same way: one that is mapped from a file is up to 12 % faster.
+# `encode` of tokenizers with their own caches: their normalizer, if another, and the goal.  The
+# processor's cache has less of their memory, so they are compared with a tokenizer in the same
+# position, made the same way: one that is mapped from a file is up to 12% faster.
 _COLD = "encode, once"
 _TRUNCATED = f"truncate to {_KEPT}, times encode of that"
 OTHERS: dict[str, tuple[str | None, float]] = {
@@ -98,7 +98,7 @@ OTHERS: dict[str, tuple[str | None, float]] = {
 
 
 def _tokenizer(vocabulary: Vocabulary, normalizer: str | None) -> BPETokenizer:
-    """Load a vocabulary, with ChatML's control tokens, and with a normalizer if asked to."""
+    """Load a vocabulary, with ChatML's control tokens and, if given, a normalizer."""
     tokenizer = BPETokenizer.from_file(vocabulary.path)
     missing = [token for token in _CONTROL if token not in tokenizer.special_tokens]
     tokenizer.add_special_tokens(missing)
@@ -116,7 +116,7 @@ def _made_again(tokenizer: BPETokenizer, normalizer: str | None) -> BPETokenizer
 
 
 def _check(tokenizer: BPETokenizer, documents: Sequence[str]) -> None:
-    """See that every road leads to the ids of `encode`."""
+    """Check that every call gives the ids of `encode`."""
     ids = [tokenizer.encode(text) for text in documents]
     assert tokenizer(documents)["input_ids"] == ids
     assert [list(each) for each in map(tokenizer.encode_to_numpy, documents)] == ids
@@ -128,13 +128,13 @@ def _check(tokenizer: BPETokenizer, documents: Sequence[str]) -> None:
 
 
 def measure(vocabulary: Vocabulary, name: str, documents: Sequence[str], form: str | None) -> Table:
-    """Compare the roads on documents."""
+    """Compare the calls on documents."""
     tokenizer = _tokenizer(vocabulary, form)
     _check(tokenizer, documents)
     ids = {text: tokenizer.encode(text) for text in documents}
     others = {road: _made_again(tokenizer, own or form) for road, (own, _) in OTHERS.items()}
     others["encode, added tokens that are not special"].add_special_tokens(_ALWAYS_FOUND)
-    for other in others.values():  # all of it once, so that they are warm
+    for other in others.values():  # encode all of it once, so that they are warm
         for text, given in [(text, other.encode(text)) for text in documents]:
             assert given == ids[text] or not unicodedata.is_normalized("NFC", text)
 
@@ -155,7 +155,7 @@ def measure(vocabulary: Vocabulary, name: str, documents: Sequence[str], form: s
     runs["encode what is kept"] = lambda texts: [tokenizer.encode(kept[each]) for each in texts]
     goals[_TRUNCATED] = 1.5, "encode what is kept"
     goals.update((road, (goal, _COLD)) for road, (_, goal) in OTHERS.items() if road != _COLD)
-    for run in runs.values():  # what is made once, such as how a token is written, is made now
+    for run in runs.values():  # make now what is made only once, such as printable tokens
         run(documents)
     slices = [list(documents[i::SLICES]) for i in range(SLICES)]
     seconds = interleaved(runs, slices)
@@ -224,7 +224,7 @@ def measure_chats(vocabulary: Vocabulary, name: str, documents: Sequence[str]) -
             for talk in x
         ]
     expected = runs["encode"](talks[:2])
-    for run in runs.values():  # they are warm, then, and compiled
+    for run in runs.values():  # so that they are warm and compiled
         assert run(talks[:2]) == expected
         run(talks)
     seconds = interleaved(runs, [talks[i::SLICES] for i in range(min(SLICES, len(talks)))])

@@ -1,11 +1,11 @@
-"""What counting, training and packing a large corpus cost, from 30 MB to a gigabyte.
+"""The cost of counting, training and packing a large corpus, from 30 MB to a gigabyte.
 
 python benchmarks/bench_scale.py --sources linux/ --sizes 30 100 300 1000
 
-The files below --sources are documents, taken in an order that looks random, and written as .jsonl
-shards of 25 MB; when there are no more, copies follow in which words differ.  Each way has
-processes of its own; their memory is what all of them together hold at most (PSS), looked at ten
-times a second.  Merges and ids of all ways must be equal.
+The files below --sources are documents, taken in a pseudorandom order and written as .jsonl shards
+of 25 MB; after the last one come copies with different words.  Each way runs in its own processes;
+their memory is the peak of all of them together (PSS), sampled ten times a second.  Merges and ids
+of all ways must be equal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SHARD = 25_000_000  # bytes
 PATTERN = "gpt2"
 WORKERS = 2
 
-# -- The ways, each in a process of its own ------------------------------------
+# -- The ways, each in its own process ------------------------------------------
 
 
 def count_here(shards: Path, work: Path, size: int) -> str:
@@ -110,7 +110,7 @@ def pack_by_tokenizers(shards: Path, work: Path, size: int) -> str:
 
     model = tokenizers.Tokenizer.from_file(str(work / "tokenizer" / "tokenizer.json"))
     eot = model.token_to_id(END_OF_TEXT)
-    model.encode_special_tokens = True  # in text, it is text
+    model.encode_special_tokens = True  # treat special tokens in text as text
     digest = hashlib.sha256()
     for shard in sorted(shards.iterdir()):
         with open(work / "theirs.bin", "wb") as out:
@@ -122,7 +122,7 @@ def pack_by_tokenizers(shards: Path, work: Path, size: int) -> str:
     return digest.hexdigest()
 
 
-# name -> what is done, and the names of those whose result must be the same
+# name -> the function, and the kind of result, which must be equal for all of that kind
 WAYS: dict[str, tuple[Callable[[Path, Path, int], str], str]] = {
     "count, one process": (count_here, "counts"),
     "count, at scale": (count_at_scale, "counts"),
@@ -143,7 +143,7 @@ def texts(path: Path) -> Iterator[str]:
 
 
 def batches(items: Iterator[str], size: int) -> Iterator[list[str]]:
-    """Yield lists of so many items."""
+    """Yield lists of `size` items."""
     held: list[str] = []
     for item in items:
         held.append(item)
@@ -172,8 +172,8 @@ def sha256(path: Path) -> str:
 def documents(sources: Path) -> Iterator[bytes]:
     """Yield UTF-8 texts without end: the files, and then copies of them.
 
-    In a copy, a tenth of the files, others each time, have their small letters exchanged for one
-    another, in another way each time: so new words come up as they do in new text.
+    In each copy, another tenth of the files has its lowercase letters permuted, in another way each
+    time, so new words appear as they do in new text.
     """
     files = [path for path in sources.rglob("*") if path.is_file() and not path.is_symlink()]
     names = {path: path.relative_to(sources).as_posix().encode() for path in files}
@@ -191,7 +191,7 @@ def documents(sources: Path) -> Iterator[bytes]:
 
 
 def make_shards(sources: Path, folder: Path, megabytes: int) -> int:
-    """Write shards of so many bytes of text in all; return how many bytes there are."""
+    """Write shards with this many megabytes of text in total; return the number of bytes."""
     written, number, held, lines = 0, 0, 0, []
     for text in documents(sources):
         lines.append(json.dumps({"text": text.decode()}, ensure_ascii=False))
@@ -207,7 +207,7 @@ def make_shards(sources: Path, folder: Path, megabytes: int) -> int:
 
 
 def in_a_process(name: str, shards: Path, work: Path, size: int) -> dict[str, Any]:
-    """Run a way in a process of its own, and watch what it takes."""
+    """Run a way in its own process, and measure its time and memory."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     command = [sys.executable, __file__, "--way", name, str(shards), str(work), str(size)]
@@ -233,7 +233,7 @@ def in_a_process(name: str, shards: Path, work: Path, size: int) -> dict[str, An
 
 
 def family(pid: int) -> list[int]:
-    """Return a process and all that come from it."""
+    """Return a process and all of its descendants."""
     found = [pid]
     for child in found:
         try:
@@ -245,7 +245,7 @@ def family(pid: int) -> list[int]:
 
 
 def memory_of(pid: int) -> int:
-    """Return the bytes of a process, its part of what it shares with others included."""
+    """Return the bytes of a process, including its part of shared memory."""
     try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):

@@ -1,4 +1,4 @@
-"""This library in the place of sentencepiece: the calls of its processor; CPU time.
+"""This library instead of sentencepiece: the calls of its processor, in CPU time.
 
 python benchmarks/bench_sentencepiece.py
 """
@@ -53,7 +53,7 @@ def processors(model: Path) -> dict[str, Any]:
 
 
 def sliced(items: Sequence[Any]) -> list[list[Any]]:
-    """Cut what is measured into slices."""
+    """Cut the items to measure into slices."""
     step = max(1, len(items) // SLICES)
     return [list(items[at : at + step]) for at in range(0, step * SLICES, step)]
 
@@ -70,7 +70,7 @@ def measure(model: Path, name: str, documents: Sequence[str]) -> Table:
     warm, measured = part(documents, WARM_UP)
     found = []
     for call, run in ENCODE.items():
-        each = processors(model)  # no call profits from what another has seen
+        each = processors(model)  # new ones, so that no call profits from another's cache
         for it in each.values():
             run(it, list(warm))
         runs = {n: lambda texts, it=it, run=run: run(it, texts) for n, it in each.items()}

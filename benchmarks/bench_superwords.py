@@ -1,4 +1,4 @@
-r"""What learning superwords costs, beside ordinary BPE, in time and memory, and what it is worth.
+r"""The cost of learning superwords, compared with ordinary BPE, in time and memory; and the gain.
 
 python benchmarks/bench_superwords.py --megabytes 1000 --rules superbpe
 python benchmarks/bench_superwords.py --apart --megabytes 9.5 --held-out 0.05 \
@@ -6,16 +6,16 @@ python benchmarks/bench_superwords.py --apart --megabytes 9.5 --held-out 0.05 \
 
 python benchmarks/bench_superwords.py --encode --apart --megabytes 9.5 --held-out 0.05
 
-With --counts, they train from a file of `count --superwords`, and the table says how large it is.
+With --counts, they train from a file of `count --superwords`, and the table has its size.
 
 python benchmarks/bench_superwords.py --counts --megabytes 100
 
-With --encode, the tokenizers encode the text held out instead: documents that they have not seen,
-and all of them as one line, here and in HuggingFace's tokenizers on the same file.
+With --encode, the tokenizers encode the held-out text instead: unseen documents, and all of them as
+one line, here and in HuggingFace's tokenizers on the same file.
 
-Each training has a process of its own, which is this script with --rule.  The corpus is written to
-a file first; what comes after that, a hundredth as large, is held out, to measure bytes per token
-on.  More text than there is comes from the same texts, with letters exchanged: see corpus.py.
+Each training runs in its own process, which is this script with --rule.  The corpus is written to a
+file first; the text after it, a hundredth as large, is held out to measure bytes per token.  If
+there isn't enough text, more is made from the same texts by permuting letters: see corpus.py.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def counted(options: argparse.Namespace, rule: str, path: Path) -> tuple[Pretoke
 
 
 def train_one(options: argparse.Namespace) -> dict[str, Any]:
-    """Train by one rule; return what it took."""
+    """Train by one rule; return its time and memory."""
     folder = options.corpus[0]
     before, cpu, wall = memory(peak=False), time.process_time(), time.perf_counter()
     source, more = folder / "training.txt", {}
@@ -115,7 +115,7 @@ def train_one(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def encode_all(options: argparse.Namespace, tokenizers: dict[str, BPETokenizer]) -> list[Any]:
-    """Encode text that is held out by each tokenizer, and by HuggingFace's; they take turns."""
+    """Encode the held-out text with each tokenizer, and with HuggingFace's, in turns."""
     from tokenizers import Tokenizer
 
     folder, rows = options.folder, []

@@ -1,9 +1,9 @@
-"""What a sweep over vocabulary sizes costs, against one training and against one for each size.
+"""The cost of a sweep over vocabulary sizes, compared with one training and with one per size.
 
 python benchmarks/bench_sweep.py --corpus big.txt --sizes 16000 32000 64000 128000 256000
 
-Every fiftieth document is held out.  Each way has a process of its own, which is this script with
---way: so its memory is its own, too.
+Every fiftieth document is held out.  Each way runs in its own process, which is this script with
+--way, so its memory can be measured, too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PATTERN = "cl100k"
 SIZES = [16_000, 24_000, 32_000, 48_000, 64_000, 96_000, 128_000, 256_000]
 EVERY = 50  # document is held out
 
-# -- The ways, each in a process of its own ------------------------------------
+# -- The ways, each in its own process ------------------------------------------
 
 
 def one_training(training: Path, held_out: Path, sizes: Sequence[int]) -> list[int]:
@@ -60,7 +60,7 @@ def a_training_each(training: Path, held_out: Path, sizes: Sequence[int]) -> lis
 
 
 def trainings_counted_once(training: Path, held_out: Path, sizes: Sequence[int]) -> list[int]:
-    """Do the same; but the corpus is read and counted once only."""
+    """Do the same, but read and count the corpus only once."""
     counts = count_pretokens([training], PATTERN, special_tokens=[END_OF_TEXT])
     found = []
     for size in sizes:
@@ -86,11 +86,11 @@ WAYS: dict[str, Callable[[Path, Path, Sequence[int]], list[int]]] = {
 
 
 def run_way(name: str, training: Path, held_out: Path, sizes: Sequence[int]) -> dict[str, Any]:
-    """Run one way, and say what it took."""
+    """Run one way; return its time and memory."""
     start = time.perf_counter(), time.process_time()
     tokens = WAYS[name](training, held_out, sizes)
     wall, cpu = time.perf_counter() - start[0], time.process_time() - start[1]
-    status = Path("/proc/self/status")  # what getrusage says is the parent's, if that is larger
+    status = Path("/proc/self/status")  # getrusage may return the parent's peak
     found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
     peak = int(found[1]) / 1000 if found else None
     return {"tokens": tokens, "wall": wall, "cpu": cpu, "peak": peak}
@@ -128,7 +128,7 @@ def collect(options: argparse.Namespace) -> list[Table]:
                 runs[name].append(in_a_process(name, paths, sizes))
     swept = runs["sweep"][0]["tokens"]
     if swept != runs["a training for each size"][0]["tokens"]:
-        raise SystemExit("the sweep has other figures than the trainings it stands for")
+        raise SystemExit("the sweep's token counts differ from those of separate trainings")
     reference = [run["cpu"] for run in runs["one training, to the largest size"]]
     rows = [
         {
@@ -148,7 +148,7 @@ def collect(options: argparse.Namespace) -> list[Table]:
 
 
 def in_a_process(name: str, paths: Sequence[Path], sizes: Sequence[int]) -> dict[str, Any]:
-    """Run a way in a process of its own."""
+    """Run a way in its own process."""
     command = [sys.executable, __file__, "--way", name, *map(str, paths), "--sizes"]
     done = subprocess.run([*command, *map(str, sizes)], check=True, stdout=subprocess.PIPE)
     found: dict[str, Any] = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""Two threads against one: batches of documents, in wall time.
+"""Two threads compared with one: batches of documents, in wall time.
 
 python benchmarks/bench_threads.py
 """
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# Two of the machine's processors, for everybody; some libraries take as many as there are.
+# Two of the machine's processors for every library; some use as many as there are.
 os.environ["RAYON_NUM_THREADS"] = "2"
 os.environ["TOKENIZERS_PARALLELISM"] = "true"
 if hasattr(os, "sched_setaffinity"):

@@ -1,4 +1,4 @@
-"""This library in the place of tiktoken: tiktoken's own calls, patched and not; CPU time.
+"""This library instead of tiktoken: tiktoken's own calls, patched and not, in CPU time.
 
 python benchmarks/bench_tiktoken.py --vocab cl100k_base o200k_base
 """
@@ -69,7 +69,7 @@ def measure(vocabulary: Vocabulary, name: str, documents: Sequence[str]) -> Tabl
     slices = [measured[at : at + step] for at in range(0, step * SLICES, step)]
     rows = []
     for call, run in CALLS.items():
-        each = encodings(vocabulary)  # no call profits from what another has seen
+        each = encodings(vocabulary)  # new ones, so that no call profits from another's cache
         for encoding in each.values():
             run(encoding, list(warm))
         runs = {n: lambda texts, e=encoding, r=run: r(e, texts) for n, encoding in each.items()}

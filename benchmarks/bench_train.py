@@ -2,7 +2,7 @@
 
 python benchmarks/bench_train.py --megabytes 10 --vocab-size 8000
 
-Each training has a process of its own, which is this script with --library.
+Each training runs in its own process, which is this script with --library.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from bpe_tokenizer_tools.formats.tiktoken import to_fancy_regex
 Merges = list[str]  # each as in merges.txt: two printable parts with a space between
 
 
-# -- One training, in a process of its own -------------------------------------
+# -- One training, in its own process -------------------------------------------
 
 
 class Clocked:
-    """Documents as they are made, and what making them took.
+    """Documents that are made on demand, and the time to make them.
 
     Attributes:
-        cpu, wall: seconds in making documents, which are no trainer's.
+        cpu, wall: seconds spent on making documents, which don't count for the trainer.
         bytes: their size.
     """
 
@@ -91,7 +91,7 @@ def train_huggingface(documents: Clocked, options: argparse.Namespace) -> Merges
 
 
 def train_rustbpe(documents: Clocked, options: argparse.Namespace) -> Merges:
-    """Train with rustbpe; its merges are not asked for, only its tokens are to be had."""
+    """Train with rustbpe, which only gives its tokens, not its merges."""
     tokenizer = importlib.import_module("rustbpe").Tokenizer()
     pattern = to_fancy_regex(SPLIT_PATTERNS[options.pattern])
     tokenizer.train_from_iterator(iter(documents), options.vocab_size, pattern=pattern)
@@ -99,7 +99,7 @@ def train_rustbpe(documents: Clocked, options: argparse.Namespace) -> Merges:
 
 
 def train_gigatoken(documents: Clocked, options: argparse.Namespace) -> Merges:
-    """Train with gigatoken, which cannot take documents one by one: it gets a file of them."""
+    """Train with gigatoken, which can't take documents one by one, so it gets a file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "corpus.txt")
         wall, cpu = time.perf_counter(), time.process_time()
@@ -139,7 +139,7 @@ TRAINERS: dict[str, Callable[[Clocked, argparse.Namespace], Merges]] = {
 def theirs(pattern: str) -> str:
     """Return a pattern as the engine of HuggingFace's library spells it.
 
-    The patterns that are compared mean the same in both, but for possessive counts and the end
+    The patterns that are compared mean the same in both, except for possessive counts and the end
     of the text.
     """
     return pattern.replace("{1,3}+", "{1,3}").replace("++$", r"+\z")
@@ -166,7 +166,7 @@ def memory(peak: bool) -> float:
 
 
 def train_one(options: argparse.Namespace) -> dict[str, Any]:
-    """Train with one library; say what it took and what was learned."""
+    """Train with one library; return its time, its memory and the merges."""
     documents = Clocked(training_documents(options.corpus, options.megabytes))
     before = memory(peak=False)
     cpu, wall = time.process_time(), time.perf_counter()
@@ -182,7 +182,7 @@ def train_one(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def count(options: argparse.Namespace) -> dict[str, Any]:
-    """Count the pre-tokens of documents in memory, and of a text file, on threads in turn."""
+    """Count the pre-tokens of documents in memory, and of a text file, on one thread and more."""
     documents = list(training_documents(options.corpus, options.megabytes))
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -196,14 +196,14 @@ def count(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def count_once(corpus: Any, pattern: str, threads: int) -> dict[str, Any]:
-    """Count, and say what it took: in all, and in the busiest thread."""
+    """Count; return the time in total, and in the busiest thread."""
     cpu, own, wall = time.process_time(), time.thread_time(), time.perf_counter()
     counts = count_pretokens(
         corpus, pattern, special_tokens=[END_OF_TEXT], normalizer=None, num_workers=threads
     )
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     own = time.thread_time() - own
-    others = (cpu - own) / max(1, threads - 1)  # which do nothing but share the counting
+    others = (cpu - own) / max(1, threads - 1)  # they do nothing but count
     return {"wall": wall, "cpu": cpu, "busiest": max(own, others), "distinct": len(counts)}
 
 

@@ -1,4 +1,4 @@
-"""What extending and pruning a vocabulary cost, against training one anew.
+"""The cost of extending and pruning a vocabulary, compared with training a new one.
 
 python benchmarks/bench_vocabularies.py --megabytes 100 --vocab o200k_base
 
@@ -24,7 +24,7 @@ TRAINING = "train anew"
 
 
 def check(counts: PretokenCounts) -> None:
-    """Stop unless extending goes on where training ended."""
+    """Stop unless extending continues where training ended."""
     first, at_once = BPETokenizer(counts.split_pattern), BPETokenizer(counts.split_pattern)
     for tokenizer, size in ((first, 4_000), (at_once, 4_500)):
         tokenizer = tokenizer.train(

@@ -1,6 +1,6 @@
-"""What the benchmarks share: texts, fair timing, the facts of the machine, tables.
+"""What the benchmarks share: texts, fair timing, facts about the machine, tables.
 
-Imported first, so that the libraries compared use one thread, as this one does.
+Import it first, so that the libraries it is compared with use one thread, as this one does.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ os.environ["TIKTOKEN_CACHE_DIR"] = ""  # tiktoken reads the file it is given, no
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
-# An installed package is measured as it is; a bare checkout in place, with the extension from the
-# folder that accelerator/tools/build.py was told.
+# An installed package is measured as it is.  A bare checkout is measured in place, with the
+# extension from the folder that accelerator/tools/build.py filled.
 if os.environ.get("BPE_TOKENIZER_ACCELERATOR_DIR"):
     sys.path.insert(0, os.environ["BPE_TOKENIZER_ACCELERATOR_DIR"])
 if importlib.util.find_spec("bpe_tokenizer") is None:
@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def is_installed(package: str) -> bool:
-    """Return whether a library is here; those that are not are left out."""
+    """Return whether a library is installed; others are left out."""
     return importlib.util.find_spec(package) is not None
 
 
@@ -93,7 +93,7 @@ def shared_texts() -> list[Path]:
 
 
 def python_sources() -> list[str]:
-    """Return the sources of the standard library, which are there on any machine."""
+    """Return the sources of the standard library, which every machine has."""
     paths = sorted(Path(sysconfig.get_path("stdlib")).glob("**/*.py"))
     texts = (path.read_text(encoding="utf-8", errors="ignore") for path in paths[:800])
     return [text[at : at + 5000] for text in texts for at in range(0, len(text), 5000)]
@@ -127,7 +127,7 @@ def part(documents: Sequence[str], megabytes: float) -> tuple[list[str], list[st
 
 
 def fresh(texts: Sequence[str]) -> list[str]:
-    """Copy texts: CPython keeps a string's UTF-8 once somebody asked for it."""
+    """Copy texts: CPython keeps a string's UTF-8 after its first use."""
     return [text.encode().decode() for text in texts]
 
 
@@ -142,7 +142,7 @@ def for_each(run: Callable[[Any], Any], items: Iterable[Any]) -> None:
 
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Keep the collector from running in the time of whoever happens to be measured."""
+    """Keep the garbage collector from running while something is measured."""
     gc.collect()
     gc.disable()
     try:
@@ -152,7 +152,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 def timed(run: Callable[[], Any], clock: Callable[[], float] = time.process_time) -> float:
-    """Time a call; by default in CPU time of the process: other processes do not count."""
+    """Time a call, by default in the CPU time of this process."""
     started = clock()
     run()
     return clock() - started
@@ -167,10 +167,10 @@ def interleaved(
     """Time each row on each slice, in turn, so that a slow moment hits all of them.
 
     Args:
-        rows: name -> what is called with a slice.  One with a method `seconds` runs in another
-            process and tells its own CPU time.
-        slices: what is measured.
-        prepare: makes of a slice what a row is given; not timed.
+        rows: name -> a function of a slice.  One with a method `seconds` runs in another process
+            and measures its own CPU time.
+        slices: the inputs to measure.
+        prepare: turns a slice into a row's input; not timed.
         clock: process CPU time, threads included, or wall time.
 
     Returns:
@@ -180,14 +180,14 @@ def interleaved(
     order = list(rows)
     with no_garbage_collection():
         for piece in slices:
-            random.shuffle(order)  # another order in every run: nobody always follows the same row
+            random.shuffle(order)  # another order each time, so that no row always follows another
             for name in order:
                 seconds[name].append(seconds_of(rows[name], prepare(piece), clock))
     return seconds
 
 
 def seconds_of(run: Callable[[Any], Any], given: Any, clock: Callable[[], float]) -> float:
-    """Time a row on a slice, or ask it."""
+    """Time a row on a slice, or let it time itself."""
     own: Callable[[Any], float] | None = getattr(run, "seconds", None)
     return own(given) if own else timed(lambda: run(given), clock)
 
@@ -201,7 +201,7 @@ def median_ratio(reference: Sequence[float], seconds: Sequence[float]) -> float:
 
 
 def facts() -> dict[str, str]:
-    """Say what was measured, and on what."""
+    """Return what was measured, and on which machine."""
     versions = {name: importlib.metadata.version(name) for name in PACKAGES if is_installed(name)}
     if elsewhere.version_of_tokenizers_1():
         versions["tokenizers 1"] = str(elsewhere.version_of_tokenizers_1())
@@ -220,7 +220,7 @@ def facts() -> dict[str, str]:
 
 
 def processor() -> str:
-    """Return the processor's name, where the system tells."""
+    """Return the processor's name, if the system has it."""
     cpuinfo = Path("/proc/cpuinfo")
     for line in cpuinfo.read_text().splitlines() if cpuinfo.exists() else ():
         if line.startswith("model name"):
@@ -229,7 +229,7 @@ def processor() -> str:
 
 
 def memory() -> str:
-    """Return the size of the machine's memory, where the system tells."""
+    """Return the size of the machine's memory, if the system has it."""
     names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
     if not all(name in getattr(os, "sysconf_names", ()) for name in names):
         return "unknown"
@@ -238,7 +238,7 @@ def memory() -> str:
 
 
 def commit() -> str:
-    """Return the commit that is measured, marked if files have changed since."""
+    """Return the measured commit, marked if files have changed since."""
     done = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, encoding="utf-8"
     )
@@ -246,7 +246,7 @@ def commit() -> str:
 
 
 def shown(value: object) -> str:
-    """Write a number for people: three digits."""
+    """Format a number for people, with three digits."""
     if value is None:
         return ""
     if not isinstance(value, float):
@@ -269,7 +269,7 @@ def print_table(table: Table) -> None:
 
 
 def finish(name: str, tables: Sequence[Table], as_json: bool) -> None:
-    """Print what was measured, with the facts of the machine."""
+    """Print the tables, with facts about the machine."""
     if as_json:
         print(json.dumps({"benchmark": name, "facts": facts(), "tables": tables}, indent=2))
         return

@@ -1,8 +1,8 @@
 """A training corpus of any size, the same on every machine that has the same texts.
 
-The texts at hand come first, as they are.  Then they come again and again, every second
-document with some of its letters exchanged: so the number of distinct pre-tokens goes on
-growing, as it does in text that people wrote.
+The available texts come first, unchanged.  Then they repeat, every second document with some
+of its letters exchanged, so that the number of distinct pre-tokens keeps growing, as it does
+in text that people write.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BLOCK = 1 << 20
 
 
 def training_documents(files: Sequence[Path] | None, megabytes: float) -> Iterator[str]:
-    """Yield documents, up to a size; nothing is held but what is being read."""
+    """Yield documents, up to a size; only the one being read is in memory."""
     files = files or shared_texts()
     size = 0
     for round_ in itertools.count():

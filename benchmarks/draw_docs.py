@@ -68,7 +68,7 @@ def line(points: Sequence[tuple[float, float]], kind: str) -> str:
 
 
 def save(name: str, height: float, title: str, parts: Sequence[str], width: int = 760) -> None:
-    """Write a figure with a title, which screen readers say, too."""
+    """Write a figure with a title, which screen readers read, too."""
     path = DOCS / f"{name}.svg"
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:.0f}" role="img">'
     named = f"<title>{html.escape(title)}</title>"
@@ -91,7 +91,7 @@ def bars(rows: Sequence[tuple[str, float, str]], left: int = 240, top: int = 34)
 
 
 def legend(entries: Mapping[str, str], y: float) -> Iterator[str]:
-    """Say what the colors mean."""
+    """Draw what the colors mean."""
     x = 0.0
     for words, kind in entries.items():
         yield rect(x, y - 11, 12, 12, kind)
@@ -186,7 +186,7 @@ SIZE = 16_000
 
 
 def by_script() -> dict[str, list[str]]:
-    """Sort the documents in many languages by the script that most of their letters are of."""
+    """Group the documents in many languages by the script of most of their letters."""
     letters = {name: regex.compile(rf"\p{{Script={name}}}") for name in (*SCRIPTS, "Arabic")}
     letters["other"] = regex.compile(r"[\p{L}--[\p{Script=Latin}]]", regex.V1)
     found: dict[str, list[str]] = {name: [] for name in SCRIPTS}
@@ -199,7 +199,7 @@ def by_script() -> dict[str, list[str]]:
 
 
 def draw_parity() -> None:
-    """Draw the fertility of each script, of training with parity and without."""
+    """Draw the fertility of each script, after training with parity and without."""
     from bpe_tokenizer_tools.evaluation.sweep import sweep
 
     texts = by_script()
@@ -223,7 +223,7 @@ def draw_parity() -> None:
 
 
 def draw_adapting(models: Path | None) -> None:
-    """Draw bits per byte before any training, by how new rows are made."""
+    """Draw bits per byte before any training, by the way new rows are made."""
     from bpe_tokenizer_tools.adapting import adapt_model, transplant
 
     folder = models or scratch()
@@ -275,7 +275,7 @@ def train(
 
 
 def bits_per_byte(folder: Path, held_out: str) -> float:
-    """Return what a model makes of a text: windows of 64 tokens, 32 apart, score their end."""
+    """Return a model's bits per byte of a text: windows of 64 tokens, 32 apart, score their end."""
     import torch
     from transformers import LlamaForCausalLM
 
@@ -294,7 +294,7 @@ def bits_per_byte(folder: Path, held_out: str) -> float:
 
 
 def main() -> None:
-    """Draw what the command line names."""
+    """Draw the figures that the command line names."""
     drawn: dict[str, Callable[[], None]] = {
         "digits": draw_digits,
         "vocabularies": draw_vocabularies,

@@ -1,6 +1,6 @@
-"""Libraries that need an environment of their own: a process there times their calls.
+"""Libraries that need their own environment: a process there times their calls.
 
-`tokenizers` 1 cannot be installed beside 0.23.  Name the Python of an environment that has it:
+`tokenizers` 1 can't be installed next to 0.23.  Name the Python of an environment that has it:
 
     BENCHMARK_TOKENIZERS_1=/path/to/environment/bin/python python benchmarks/bench_encode.py
 
@@ -31,7 +31,7 @@ class Elsewhere:
 
         Args:
             python: the interpreter of the environment.
-            expression: what makes the tokenizer, given `x`.
+            expression: makes the tokenizer from `x`.
             x: text, such as the path of a file.
         """
         self._process = subprocess.Popen(
@@ -78,7 +78,7 @@ class Elsewhere:
 
 
 class TimedElsewhere:
-    """A call for each of several inputs that `interleaved` does not time: it times itself."""
+    """A call for each of several inputs that times itself, so `interleaved` doesn't."""
 
     def __init__(self, tokenizer: Elsewhere, expression: str) -> None:
         self._tokenizer = tokenizer

@@ -3,10 +3,10 @@
 python benchmarks/guard.py HEAD~1 HEAD
 python benchmarks/guard.py main .            # the working tree
 
-Each commit is unpacked and built in a folder of its own.  valgrind counts the instructions of each
-call, once: other processes, and the memory's caches, don't move them.  So they show what the code
-does, but not what waiting for memory costs; CPU time does, of processes of both commits that take
-turns.  A change of more than 3 % in either is named at the end.
+Each commit is unpacked and built in its own folder.  valgrind counts the instructions of each call,
+once: neither other processes nor memory caches affect them.  So they show what the code does, but
+not the cost of waiting for memory.  CPU time does; processes of both commits take turns.  A change
+of more than 3% in either is named at the end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _JINJA = (
     "{% endfor %}"
 )
 
-# -- What is measured, in a process of each commit ------------------------------------------------
+# -- The calls, in a process of each commit -------------------------------------------------------
 
 
 def _tokenizers(given: Path) -> dict[str, Any]:
@@ -112,11 +112,11 @@ def python_roads(given: Path) -> dict[str, Call]:
 
 
 def _mark() -> None:
-    os.getppid()  # at which valgrind writes what it has counted
+    os.getppid()  # here valgrind writes what it has counted
 
 
 def serve(given: Path) -> None:
-    """Make the calls that are asked for on stdin: (name, times) gives seconds."""
+    """Make the calls that stdin requests: (name, times) gives seconds."""
     gc.disable()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -124,7 +124,7 @@ def serve(given: Path) -> None:
     names = []
     for name, call in calls.items():
         try:
-            call()  # twice, so that what is made once is there, and caches are filled
+            call()  # twice, so that one-time work is done and caches are filled
             call()
             names.append(name)
         except Exception as error:  # a commit may lack it
@@ -174,7 +174,7 @@ class Worker:
         return self._process.stdout
 
     def seconds(self, name: str, times: int = 1) -> float:
-        """Make a call so many times; return the CPU seconds."""
+        """Make a call several times; return the CPU seconds."""
         assert self._process.stdin
         pickle.dump((name, times), self._process.stdin)
         self._process.stdin.flush()
@@ -226,7 +226,7 @@ def cpu_times(folders: list[Path], given: Path, pure: bool, rounds: int) -> Iter
         yield from ratios.items()
 
 
-# -- What both are given --------------------------------------------------------------------------
+# -- The input of both ----------------------------------------------------------------------------
 
 
 def prepare(given: Path) -> None:
@@ -271,7 +271,7 @@ def unpack(commit: str, folder: Path) -> None:
 
 
 def changes(counted: list[Cost], ratios: Mapping[str, list[float]]) -> list[dict[str, Any]]:
-    """Return a row for each call: how many times as much the second commit takes."""
+    """Return a row for each call: the second commit's cost divided by the first's."""
     rows = []
     for name, each in ratios.items():
         counts = [some.get(name) for some in counted]
@@ -281,7 +281,7 @@ def changes(counted: list[Cost], ratios: Mapping[str, list[float]]) -> list[dict
             "instructions": counts[1] / counts[0] if counts and all(counts) else None,
             "CPU time": statistics.median(each),
         }
-        # CPU time says something if three quarters of the rounds do.
+        # CPU time counts as changed if it changed in three quarters of the rounds.
         sure = [row["instructions"] or 1.0, max(1.0, quarter[0]), min(1.0, quarter[2])]
         slower, faster = max(sure) > CHANGED, min(sure) < 1 / CHANGED
         row["changed"] = " ".join(["slower"] * slower + ["faster"] * faster)
@@ -311,7 +311,7 @@ def main() -> int:
 
         rows = changes(counted, ratios)
     changed = [row["call"] for row in rows if row["changed"]]
-    note = f"changed by more than 3 %: {'; '.join(changed) or 'none'}"
+    note = f"changed by more than 3%: {'; '.join(changed) or 'none'}"
     title = f"{options.new}, in multiples of {options.old}"
     print_table({"title": title, "rows": rows, "note": note})
     return int(any("slower" in row["changed"] for row in rows))

@@ -32,7 +32,7 @@ PUBLISHED = {  # the files that are in ../shared/vocab -> their split pattern's 
 
 
 class Vocabulary(NamedTuple):
-    """A .tiktoken file, which every library can be given, in its own form or another."""
+    """A .tiktoken file, which every library can load, directly or converted."""
 
     name: str
     path: Path
@@ -43,7 +43,7 @@ class Vocabulary(NamedTuple):
 
 
 def vocabularies(names: Sequence[str], documents: Sequence[str]) -> list[Vocabulary]:
-    """Return the published vocabularies asked for; where there are none, a trained one."""
+    """Return the requested published vocabularies; if there are none, a trained one."""
     folder = SHARED / "vocab"
     if not folder.is_dir():
         return [trained_vocabulary(documents[:200])]
@@ -51,7 +51,7 @@ def vocabularies(names: Sequence[str], documents: Sequence[str]) -> list[Vocabul
 
 
 def trained_vocabulary(documents: Sequence[str], vocab_size: int = 8_000) -> Vocabulary:
-    """Make a vocabulary where no published one is at hand."""
+    """Make a vocabulary, for when no published one is available."""
     path = scratch() / "trained.tiktoken"
     if not path.exists():
         tokenizer = BPETokenizer("cl100k", normalizer=None)
@@ -62,7 +62,7 @@ def trained_vocabulary(documents: Sequence[str], vocab_size: int = 8_000) -> Voc
 
 @functools.lru_cache(maxsize=1)
 def scratch() -> Path:
-    """Return a folder that goes when this process does."""
+    """Return a folder that is deleted when this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="bpe-benchmarks-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -99,7 +99,7 @@ def _definition(vocabulary: Vocabulary) -> Any:
 
 
 def ours(vocabulary: Vocabulary) -> BPETokenizer:
-    """Return a tokenizer with an encoder, and so a cache, of its own."""
+    """Return a tokenizer with its own encoder, and so its own cache."""
     tokenizer = BPETokenizer(vocabulary.pattern, normalizer=None)
     tokenizer._install(_definition(vocabulary))
     return tokenizer
@@ -107,7 +107,7 @@ def ours(vocabulary: Vocabulary) -> BPETokenizer:
 
 @contextlib.contextmanager
 def python_engine() -> Iterator[None]:
-    """Make tokenizers that do without the accelerator."""
+    """Make tokenizers without the accelerator inside the with block."""
     kept = bpe_tokenizer._engine
     bpe_tokenizer._engine = bpe_tokenizer._Engine()
     try:
@@ -117,13 +117,13 @@ def python_engine() -> Iterator[None]:
 
 
 def ours_in_python(vocabulary: Vocabulary) -> BPETokenizer:
-    """Return a tokenizer that does without the accelerator."""
+    """Return a tokenizer without the accelerator."""
     with python_engine():
         return ours(vocabulary)
 
 
 def tiktoken(vocabulary: Vocabulary) -> Any:
-    """Return OpenAI's."""
+    """Return OpenAI's tokenizer."""
     return importlib.import_module("tiktoken").Encoding(
         vocabulary.name,
         pat_str=rust_pattern(vocabulary),
@@ -133,12 +133,12 @@ def tiktoken(vocabulary: Vocabulary) -> Any:
 
 
 def tokenizers(vocabulary: Vocabulary) -> Any:
-    """Return HuggingFace's."""
+    """Return HuggingFace's tokenizer."""
     return importlib.import_module("tokenizers").Tokenizer.from_str(tokenizer_json(vocabulary))
 
 
 def tokenizers_1(vocabulary: Vocabulary) -> Elsewhere:
-    """Return the rewritten one of HuggingFace, in a process of its own environment.
+    """Return HuggingFace's rewritten tokenizer, in a process of its own environment.
 
     It refuses tiktoken's spelling of cl100k's pattern, so it gets Llama 3's, which differs only
     where a text ends in white space.
@@ -155,7 +155,7 @@ def tokenizers_1(vocabulary: Vocabulary) -> Elsewhere:
 
 
 def fastokens(vocabulary: Vocabulary) -> Any:
-    """Return fastokens', told of the pattern in the form for which it has a scanner.
+    """Return fastokens' tokenizer, with the pattern in the spelling that it has a scanner for.
 
     Any other spelling of the same pattern makes it three times as slow.
     """
@@ -169,7 +169,7 @@ def fastokens(vocabulary: Vocabulary) -> Any:
 
 
 def gigatoken(vocabulary: Vocabulary) -> Any:
-    """Return gigatoken's."""
+    """Return gigatoken's tokenizer."""
     tokenizer = importlib.import_module("gigatoken").Tokenizer
     return tokenizer.from_tiktoken(str(vocabulary.path), pretokenizer=vocabulary.pattern)
 
@@ -178,25 +178,25 @@ def gigatoken(vocabulary: Vocabulary) -> Any:
 
 
 class Call(NamedTuple):
-    """What is timed, as people write it: `it` is the tokenizer, `x` what it is given."""
+    """The code to time, as people write it: `it` is the tokenizer, `x` its input."""
 
     library: str
-    kind: str  # what it returns; like is compared with like
+    kind: str  # what it returns; only calls of the same kind are compared
     load: Callable[[Vocabulary], Any]
     expression: str
 
     @property
     def name(self) -> str:
-        """What tells this call from all others."""
+        """A unique name for this call."""
         return f"{self.library} {self.kind}"
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is no peer's."""
+        """Whether it is this library's, not a peer's."""
         return self.library.startswith("bpe_tokenizer")
 
     def on(self, tokenizer: Any) -> Callable[[Any], Any]:
-        """Return the call as a function of what is given."""
+        """Return the call as a function of its input."""
         if isinstance(tokenizer, Elsewhere):
             return lambda x: tokenizer.answers(self.expression, [x])[0]
         function: Callable[[Any], Any] = eval(f"lambda x: {self.expression}", names(it=tokenizer))
@@ -242,7 +242,7 @@ DECODE = [
 
 
 def names(**more: Any) -> dict[str, Any]:
-    """Return what expressions may name."""
+    """Return the names that expressions can use."""
     numpy = importlib.import_module("numpy") if is_installed("numpy") else None
     found = {name: getattr(numpy, name, None) for name in ("frombuffer", "uint32")}
     return {**found, **more}
@@ -260,7 +260,7 @@ def usable(calls: Sequence[Call]) -> list[Call]:
 
 
 def is_usable(library: str) -> bool:
-    """Return whether a library is here, or in an environment that was named."""
+    """Return whether a library is installed here, or in a named environment."""
     if library == TOKENIZERS_1:
         return elsewhere.python_of_tokenizers_1() is not None
     return is_installed(library.split(",")[0])
@@ -280,7 +280,7 @@ def load(call: Call, vocabulary: Vocabulary) -> Any:
 def load_each(
     calls: Sequence[Call], vocabulary: Vocabulary
 ) -> dict[str, Callable[[Sequence[Any]], Any]]:
-    """Give each call, over several inputs, a tokenizer that nothing was encoded with; by name."""
+    """Return each call over several inputs, by name, with a tokenizer that has encoded nothing."""
     return {call.name: call.over(call.load(vocabulary)) for call in calls}
 
 
@@ -295,13 +295,13 @@ def checked(
     given: Sequence[Any],
     expected: Callable[[Call], Sequence[Any]],
 ) -> list[Call]:
-    """Check that all calls give what is expected; return those that do, and say which do not.
+    """Check that all calls give the expected results; return those that do, and print the others.
 
     Args:
-        calls: to check.
-        vocabulary: to load.
-        given: what they are given, one after the other.
-        expected: the right answers of a call.
+        calls: the calls to check.
+        vocabulary: the vocabulary to load.
+        given: their inputs, one after the other.
+        expected: returns the right answers for a call.
     """
     loaded = {call.load: load(call, vocabulary) for call in calls}
     right = []

@@ -58,7 +58,7 @@ WORDS = (
 
 
 def megabytes() -> float:
-    """Return how much memory this process holds."""
+    """Return how much memory this process uses."""
     fields = Path("/proc/self/statm").read_text().split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
@@ -75,7 +75,7 @@ class Watch:
         self.look()
 
     def look(self) -> None:
-        """Take down what this process holds now."""
+        """Record what this process uses now."""
         gc.collect()
         files = len(os.listdir("/proc/self/fd"))
         self.looks.append((self.done, megabytes(), files, threading.active_count()))
@@ -91,7 +91,7 @@ class Watch:
         return self.done < self.whole and time.monotonic() < self.ends
 
     def table(self, subject: str, unit: str) -> Table:
-        """Return what was seen, as a table; `grew` names what has grown."""
+        """Return the observations as a table; `grew` names what has grown."""
         self.look()
         after = [look for look in self.looks if look[0] >= WARM_UP * self.done] or self.looks
         share = max(1, len(after) // 4)
@@ -119,7 +119,7 @@ class Watch:
 
 
 def texts_of(documents: list[str], seed: int) -> Iterator[str]:
-    """Yield short texts that begin anywhere in documents, for ever."""
+    """Yield short texts that begin anywhere in documents, forever."""
     rng = random.Random(seed)
     whole = "\n".join(documents)
     while True:
@@ -135,7 +135,7 @@ def check(right: bool, text: str, what: str) -> None:
 
 
 def other_calls(tokenizer: BPETokenizer, text: str, ids: list[int]) -> int:
-    """Make the calls that are rarer; return how many."""
+    """Make the rarer calls; return how many."""
     check(tokenizer.encode_batch([text, text])["input_ids"] == [ids, ids], text, "encode_batch")
     check(tokenizer.encode_ordinary_batch([text] * 4, num_threads=2) == [ids] * 4, text, "a batch")
     check("".join(tokenizer.decode_batch([ids, ids])) == text * 2, text, "decode_batch")
@@ -202,7 +202,7 @@ def run_pack(options: argparse.Namespace) -> Table:
 
 
 def run_chat(options: argparse.Namespace) -> Table:
-    """Talk to the tiny model; each conversation goes on until its context is full."""
+    """Talk to the tiny model; each conversation continues until its context is full."""
     sys.path.append(str(ROOT / "tests" / "support"))
     import tiny_models
 

@@ -1,7 +1,7 @@
-"""Each call beside the nearest call of every other library; bench_roads.py measures them.
+"""Each call and the nearest call of every other library; bench_roads.py measures them.
 
 Unlike in bench_encode.py, the documents are warm: every library has encoded them once before, when
-the results were compared.  What shows is the road around the encoder: lists, batches, tensors.
+the results were compared.  So the times show the work around the encoder: lists, batches, tensors.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OURS = "bpe_tokenizer"
 
 
 def with_control_tokens(vocabulary: Vocabulary) -> Any:
-    """Return ours with ChatML's control tokens, and a pad token."""
+    """Return our tokenizer with ChatML's control tokens and a pad token."""
     tokenizer = ours(vocabulary)
     tokenizer.add_special_tokens([t for t in CONTROL if t not in tokenizer.special_tokens])
     tokenizer.pad_token = CONTROL[-1]
@@ -49,14 +49,14 @@ def with_control_tokens(vocabulary: Vocabulary) -> Any:
 
 
 def transformers(vocabulary: Vocabulary) -> Any:
-    """Return what transformers makes of tokenizers' object."""
+    """Return tokenizers' object, wrapped by transformers."""
     make = importlib.import_module("transformers").PreTrainedTokenizerFast
     hf = with_control_tokens(vocabulary).to_hf()
     return make(tokenizer_object=hf, pad_token=CONTROL[-1])
 
 
 def gigatoken_hf(vocabulary: Vocabulary) -> Any:
-    """Return gigatoken's object with the surface of transformers; it refuses cl100k's pattern."""
+    """Return gigatoken's object with the interface of transformers; it refuses cl100k's pattern."""
     make = importlib.import_module("gigatoken").Tokenizer
     tokenizer = make.from_json(with_control_tokens(vocabulary).to_hf().to_str()).as_hf()
     tokenizer.pad_token = CONTROL[-1]
@@ -174,10 +174,10 @@ def named(tokenizer: Any) -> dict[str, Any]:
 
 
 class Road:
-    """One road, and the libraries that are usable, loaded and right."""
+    """One call, and the libraries that are usable, loaded and right."""
 
     def __init__(self, name: str, vocabulary: Vocabulary, loaded: dict[Any, Any]) -> None:
-        """Load what is not loaded yet; a tokenizer serves all roads of its library."""
+        """Load what is not loaded yet; one tokenizer serves all calls of its library."""
         self.name = name
         self.runs: dict[str, Callable[[Any], Any]] = {}
         self.results: dict[str, Callable[[Any], Any]] = {}
@@ -259,5 +259,5 @@ def measure_peers(vocabulary: Vocabulary, name: str, documents: Sequence[str]) -
 
 
 def prepared(road: str, ids: dict[str, list[int]], texts: Sequence[str]) -> list[Any]:
-    """Return what a road is given: strings nobody has seen, or ids."""
+    """Return the input of a call: new strings, or ids."""
     return [ids[text] for text in texts] if road in IDS else fresh(texts)

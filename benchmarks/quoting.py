@@ -1,4 +1,4 @@
-"""The figures that README quotes, taken from RESULTS.md, so that the two cannot differ.
+"""The figures that README quotes, taken from RESULTS.md, so that the two can't differ.
 
 python benchmarks/quoting.py
 """
@@ -17,7 +17,7 @@ VOCABULARIES = {
     "r50k_base": "gpt2",
     "qwen3": "qwen3",
 }
-# Those of the fastest peers that README has room for.
+# The fastest peers that README has room for.
 PEERS = {
     "list": ("fastokens", "gigatoken", "tokenizers 1", "tokenizers"),
     "numpy": ("fastokens", "gigatoken"),
@@ -27,9 +27,9 @@ Row = dict[str, str]
 
 
 def tables_of(results: str) -> dict[str, list[Row]]:
-    """Return the tables of RESULTS.md: heading -> rows, without the bold face of ours.
+    """Return the tables of RESULTS.md: heading -> rows, without the bold of our rows.
 
-    Headings of one vocabulary occur in several sections: they have the section's heading before.
+    A vocabulary's heading occurs in several sections, so the section's heading comes before it.
     """
     found: dict[str, list[Row]] = {}
     section = heading = ""
@@ -49,13 +49,13 @@ def tables_of(results: str) -> dict[str, list[Row]]:
 
 
 def facts_of(results: str) -> Row:
-    """Return what was measured, and on what: name -> value."""
+    """Return what was measured, and on which machine: name -> value."""
     measured = results.split("## Measured\n", 1)[1].split("\n## ", 1)[0]
     return dict(re.findall(r"^- ([^:]+): (.*)$", measured, re.MULTILINE))
 
 
 def quoted(results: str) -> str:
-    """Write what README says about speed."""
+    """Write README's text about speed."""
     tables, facts = tables_of(results), facts_of(results)
     version = facts["bpe_tokenizer"].split(",")[0]
     hardware = f"{facts['cores']} cores, {facts['processor']}"
@@ -120,7 +120,7 @@ def sentences(tables: dict[str, list[Row]]) -> list[str]:
     items = [
         f"`encode` is {ahead['list']} times as fast as the fastest peer, and `encode_to_numpy` "
         f"{ahead['numpy']} times.",
-        f"Other calls, beside the same call of the fastest peer: `encode_batch` "
+        f"Other calls, compared with the same ones of the fastest peer: `encode_batch` "
         f"{beside('encode_batch')}, padded to NumPy {beside('padded, to NumPy')}, offsets "
         f"{beside('offsets of a batch')}, `decode` {beside('decode')}, `decode_batch` "
         f"{beside('decode_batch')}, a chat template {beside('apply_chat_template')}.",
@@ -132,7 +132,7 @@ def sentences(tables: dict[str, list[Row]]) -> list[str]:
 
 
 def spread(numbers: Iterable[str]) -> str:
-    """Write the least and the greatest of some numbers as they are written there."""
+    """Write the least and the greatest of some numbers, in their own form."""
     found = sorted(filter(None, numbers), key=lambda number: float(number.replace(",", "")))
     return f"{found[0]} to {found[-1]}"
 

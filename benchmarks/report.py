@@ -13,14 +13,14 @@ from common import Table, is_installed, shown
 HOW_TO_READ = """\
 # Results
 
-Made by `python benchmarks/run.py --write`; [README.md](README.md) says how it is measured, and how
-to repeat it. No library is timed before its ids, texts or merges were found equal to those of
-tiktoken or HuggingFace's `tokenizers`.
+Made by `python benchmarks/run.py --write`; [README.md](README.md) explains how it is measured and
+how to repeat it. A library is timed only if its ids, texts or merges equal those of tiktoken or
+HuggingFace's `tokenizers`.
 
 How to read it: MB are millions of bytes of UTF-8, seconds are CPU seconds of the process unless a
-title says wall time. **Ratios to tiktoken are the figure to compare**: medians over slices that the
-libraries took in turn, so a slow moment of the machine hits all of them; MB/s hold for this machine
-on this day only. "Python engine" is this library without its accelerator. A row that does better
+title says wall time. **Compare the ratios to tiktoken**: medians over slices that the libraries
+took in turn, so a slow moment of the machine hits all of them. MB/s are for this machine on this
+day only. "Python engine" is this library without its accelerator. A row that does better
 than ours is in the table like any other.
 """
 CORPORA = "Each cell: MB/s (times tiktoken)."
@@ -30,7 +30,7 @@ OURS = "bpe_tokenizer"
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a table; ours is set in bold, numbers stand to the right."""
+    """Write a table; our rows are bold, and numbers are aligned right."""
     lines = [f"| {' | '.join(header)} |", f"|---|{'---:|' * (len(header) - 1)}"]
     for row in rows:
         bold = row[0].split(",")[0] == OURS and "Python" not in row[0]
@@ -39,7 +39,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def chosen(tables: Sequence[Table], *about: str) -> list[Table]:
-    """Return the tables whose subject begins so."""
+    """Return the tables whose subject begins with some words."""
     return [table for table in tables if table["about"][: len(about)] == list(about)]
 
 
@@ -69,7 +69,7 @@ def across_corpora(tables: Sequence[Table], heading: str) -> Iterator[str]:
 
 
 def plain_table(table: Table) -> Iterator[str]:
-    """Write a table as it is."""
+    """Write a table unchanged."""
     header = list(dict.fromkeys(name for row in table["rows"] for name in row))
     yield f"### {table['title'][0].upper()}{table['title'][1:]}\n"
     yield markdown(header, [[shown(row.get(name)) for name in header] for row in table["rows"]])
@@ -131,30 +131,30 @@ Ids of the same documents, as lists; to `str` or to `bytes`. {CORPORA}
 CALLS = """\
 ## Every call
 
-Documents that every library has encoded before. First how many times as fast each call is as the
-nearest call of each peer; no cell where a peer has none, or gives another result. Then what each
-call costs, in multiples of a loop over `encode`; `goal` is the most that it should.
+Documents that every library has encoded before. The first tables show how many times as fast each
+call is as the nearest call of each peer; a cell is empty if a peer has none, or gives another
+result. Then comes the cost of each call, in multiples of a loop over `encode`; `goal` is the limit.
 """
 LOADING = """\
 ## Loading a vocabulary
 
-From ranks: a dictionary of tokens and ranks is in memory. tiktoken makes an `Encoding` of it; this
-library finds the merges (`recover_merges`) and makes the encoder from them. From files: each
-library's own way, from the file to the first text encoded.
+From ranks: a dictionary of tokens and ranks is in memory. tiktoken makes an `Encoding` from it;
+this library finds the merges (`recover_merges`) and makes the encoder from them. From files: each
+library's own way, from the file to the first encoded text.
 """
 TRAINING = """\
 ## Training
 
-Each training in a process of its own, with documents streamed from one generator, whose time is
-taken off. Everybody has one thread but where it says two. gigatoken takes a file instead, and cuts
+Each training runs in its own process, with documents streamed from one generator, whose time is
+subtracted. Each uses one thread unless the row says two. gigatoken takes a file instead, and cuts
 as gpt2 does. SentencePiece learns something else (BPE of characters between spaces), and is here
-to compare the effort. rustbpe breaks ties in another way.
+to compare the effort. rustbpe breaks ties differently.
 """
 
 # -- Charts -------------------------------------------------------------------
 
-# Legible on white and on black: nothing but these colours, on no background.
-INK, GREY, ACCENT = "#7d8590", "#9aa3ad", "#e8590c"
+# Legible on white and on black: only these colors, without a background.
+INK, GRAY, ACCENT = "#7d8590", "#9aa3ad", "#e8590c"
 TEXT = {"color": INK, "loc": "left"}
 
 
@@ -163,7 +163,7 @@ def draw_bars(axes: Any, rows: Sequence[dict[str, Any]], column: str, unit: str)
     most = max(row[column] for row in rows)
     for at, row in enumerate(rows):
         is_ours = row["library"] == OURS
-        axes.barh(at, row[column], color=ACCENT if is_ours else GREY, height=0.72)
+        axes.barh(at, row[column], color=ACCENT if is_ours else GRAY, height=0.72)
         look = {"color": ACCENT, "weight": "bold"} if is_ours else {"color": INK}
         label = f"{shown(float(row[column]))}{unit}"
         axes.text(row[column] + most / 60, at, label, va="center", **look)
@@ -206,7 +206,7 @@ def save(drawn: Any, path: Path) -> None:
 
 
 def titled(corpus: str) -> str:
-    """Return what a picture calls a corpus."""
+    """Return a corpus's name in a picture."""
     return {"english": "English", "multi": "30 languages"}.get(corpus, corpus)
 
 
@@ -251,7 +251,7 @@ def draw_ratios(axes: Any, rows: Sequence[dict[str, Any]], with_names: bool) -> 
     axes.set_xscale("log")
     for at, row in enumerate(rows):
         ratio = row["x best peer"]
-        axes.barh(at, ratio - 1, left=1, color=ACCENT if ratio >= 1 else GREY, height=0.72)
+        axes.barh(at, ratio - 1, left=1, color=ACCENT if ratio >= 1 else GRAY, height=0.72)
         label = f" {shown(float(ratio))}x {row['best peer'].replace(', HF-shaped', '')}"
         axes.text(max(ratio, 1), at, label, va="center", color=INK, fontsize=8)
     axes.axvline(1, color=INK, linewidth=0.8)
@@ -279,7 +279,7 @@ def draw_training(tables: Sequence[Table], path: Path) -> None:
 
 
 def draw(tables: Sequence[Table], folder: Path) -> Iterator[str]:
-    """Draw what was measured; name the files."""
+    """Draw the charts; yield the names of the files."""
     if not is_installed("matplotlib"):
         return
     charts = {"encode": draw_encoding, "calls": draw_calls, "train": draw_training}

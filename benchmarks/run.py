@@ -19,7 +19,7 @@ import report
 HERE = Path(__file__).resolve().parent
 EVERY = ["cl100k_base", "o200k_base", "r50k_base", "qwen3"]
 
-# Part -> its script, and the script's options; then those of --quick.
+# Part -> its script, the script's options, and those with --quick.
 PARTS: dict[str, tuple[str, list[Any], list[Any]]] = {
     "encode": (
         "bench_encode.py",
@@ -57,7 +57,7 @@ PARTS: dict[str, tuple[str, list[Any], list[Any]]] = {
 
 
 def run_part(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Run a script in a process of its own, so that no benchmark inherits another's memory."""
+    """Run a script in its own process, so that no benchmark inherits another's memory."""
     script, full, quick = PARTS[name]
     corpus = ["--corpus", *map(str, options.corpus)] if options.corpus else []
     chosen = quick if options.quick else scaled(full, options.scale)
@@ -82,7 +82,7 @@ def scaled(arguments: list[Any], scale: float) -> list[Any]:
 
 
 def join(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Make one result of several; where their facts differ, all are listed."""
+    """Join several results; if their facts differ, list all of them."""
     facts: dict[str, list[str]] = {}
     for part in parts:
         for name, value in part["facts"].items():

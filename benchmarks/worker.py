@@ -1,7 +1,7 @@
-"""Times calls of a library in an environment of its own; elsewhere.py starts it there.
+"""Times calls of a library in its own environment; elsewhere.py starts it there.
 
-Requests and answers are pickled, on stdin and stdout.  It imports nothing of this repository, which
-that environment may not have.
+Requests and answers are pickled, on stdin and stdout.  It imports nothing from this repository,
+because that environment may not have it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ Request = tuple[str, Any]
 
 
 class Worker:
-    """One tokenizer: `it` in the expressions that are asked for."""
+    """One tokenizer: `it` in the requested expressions."""
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {}
 
     def load(self, given: tuple[str, str]) -> None:
-        """Make the tokenizer by an expression, of `x`."""
+        """Make the tokenizer with an expression of `x`."""
         expression, x = given
         self.names["it"] = eval(expression, {"x": x})
 
     def answers(self, given: tuple[str, list[Any]]) -> list[Any]:
-        """Return what a call gives for each of several inputs, as plain lists."""
+        """Return the result of a call for each of several inputs, as plain lists."""
         expression, inputs = given
         call = eval(f"lambda x: {expression}", self.names)
         found = [call(x) for x in inputs]
@@ -45,7 +45,7 @@ class Worker:
         return time.process_time() - started
 
     def repeat(self, given: tuple[str, Any, int]) -> float:
-        """Return the CPU time of a call that is made again and again, with the same input."""
+        """Return the CPU time of repeating a call with the same input."""
         expression, x, number = given
         timer = timeit.Timer(expression, timer=time.process_time, globals={**self.names, "x": x})
         return timer.timeit(number)
@@ -63,7 +63,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
             answer = (True, getattr(worker, method)(given))
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # what a panic in Rust becomes is no Exception
+        except BaseException as error:  # a panic in Rust is not an Exception
             answer = (False, f"{type(error).__name__}: {error}")
         pickle.dump(answer, answers)
         answers.flush()
@@ -72,5 +72,5 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 if __name__ == "__main__":
     gc.disable()
     kept = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what the library prints is no answer
+    os.dup2(2, 1)  # the library's own output must not mix with the answers
     serve(sys.stdin.buffer, kept)

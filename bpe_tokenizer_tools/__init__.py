@@ -1,1 +1,1 @@
-"""What people do around a tokenizer; `bpe_tokenizer` itself needs none of it."""
+"""Tools around a tokenizer; `bpe_tokenizer` itself needs none of them."""

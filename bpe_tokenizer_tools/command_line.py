@@ -1,9 +1,8 @@
-"""What people expect of a command line, for all commands: the module's parser, with more comfort.
+"""The module's parser, with more of what people expect from a command line, for all commands.
 
-Each command's help ends with examples; a misspelled command or option gets a suggestion; what a
-command is mainly about may be given by its place, without an option; numbers may be written as 32k;
-and `--color` says whether to use colors.  The module's own commands load this for every call, so it
-imports little.
+Each command's help ends with examples; a misspelled command or option gets a suggestion; a
+command's main input needs no option; numbers can be written as 32k; and `--color` turns colors on
+or off.  The module's own commands load this for every call, so it imports little.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "completion": ("completion bash > bpe-tokenizer.bash", "completion zsh > _bpe-tokenizer"),
 }
 
-# Command -> the option that may be given by its place instead.
+# Command -> the option whose value can also be a positional argument.
 _BY_PLACE = {
     "train": "--corpus",
     "encode": "--text",
@@ -198,7 +197,7 @@ class Parser(core.Parser):
         dest = names[-1].removeprefix("--")
         several = "nargs" in how
         place = {"metavar": how.get("metavar", dest.upper()), "nargs": "*" if several else "?"}
-        # Where nothing is given by place, the default must not replace what the option said.
+        # Without a positional argument, the default must not replace the option's value.
         group.add_argument(dest, **{**how, **place, "default": argparse.SUPPRESS})
         return group.add_argument(*names, **{**how, "help": f"the same as {place['metavar']}"})
 

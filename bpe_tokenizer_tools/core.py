@@ -1,7 +1,7 @@
-"""The one door: what the tools take of bpe_tokenizer beyond its public names.
+"""Everything that the tools use of bpe_tokenizer beyond its public names.
 
-No other module of the tools touches a private name of the library.  The first part gives such
-names as they are; the second looks into a tokenizer.
+No other module of the tools uses a private name of the library.  The first part renames such
+names; the second part looks into a tokenizer.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ from_parts = BPETokenizer._from_parts
 
 
 def frozen(tokenizer: BPETokenizer) -> BPETokenizer:
-    """Return a tokenizer as it is, for a call of several steps: other threads may change it."""
+    """Return a tokenizer's state now, for a call of several steps: other threads may change it."""
     return tokenizer._now
 
 
@@ -207,41 +207,41 @@ def recognized(tokenizer: BPETokenizer, allowed: frozenset[str]) -> list[bpe_tok
 
 
 def tokenizer_json_of(tokenizer: BPETokenizer) -> dict[str, Any]:
-    """Return what goes into tokenizer.json."""
+    """Return the content of tokenizer.json."""
     given = tokenizer._definition, tokenizer._around, tokenizer._settings
     return bpe_tokenizer._tokenizer_json(*given)
 
 
 def pipeline(tokenizer: BPETokenizer, allowed: frozenset[str]) -> bpe_tokenizer._Pipeline:
-    """Return how text is prepared when these special tokens are recognized, others not."""
+    """Return the pipeline that prepares text and recognizes only these special tokens."""
     return tokenizer._pipeline(allowed)
 
 
 def tokenizer_of(result: Any) -> BPETokenizer | None:
-    """Return the tokenizer that made an `EncodingResult`, as it was then; None if none did."""
+    """Return the tokenizer that made an `EncodingResult`, in its state then, or None."""
     source = vars(result).get("_source")
     return source and cast("BPETokenizer", source.tokenizer)
 
 
 def encoder(tokenizer: BPETokenizer) -> bpe_tokenizer._Encoder:
-    """Return what encodes and decodes for a tokenizer."""
+    """Return a tokenizer's encoder."""
     return tokenizer._encoder
 
 
 def cutter(tokenizer: BPETokenizer) -> Callable[[str], list[str]]:
-    """Return what cuts prepared text into the pieces that are encoded on their own."""
+    """Return a function that cuts prepared text into the pieces that are encoded on their own."""
     return tokenizer._encoder._split
 
 
 def pretoken_encoder(tokenizer: BPETokenizer) -> Callable[[str], list[int]]:
-    """Return what encodes one pre-token; of a byte-level tokenizer only by the engine in Python."""
+    """Return a function that encodes a pre-token; if byte-level, with the Python engine only."""
     if tokenizer.components is None:
         return lambda pretoken: tokenizer._encoder._encode_pretoken(pretoken.encode())
     return cast("Any", tokenizer._encoder).encode_pretoken  # type: ignore[no-any-return]
 
 
 def symbols(tokenizer: BPETokenizer) -> Callable[[bytes], list[int]]:
-    """Return what gives the ids that merging a pre-token starts from."""
+    """Return a function from a pre-token to the ids that merging starts from."""
     if tokenizer.components is None:
         byte_ids = [tokenizer.definition.vocab[bytes([byte])] for byte in range(256)]
         return lambda pretoken: [byte_ids[byte] for byte in pretoken]
@@ -250,17 +250,17 @@ def symbols(tokenizer: BPETokenizer) -> Callable[[bytes], list[int]]:
 
 
 def remade(tokenizer: BPETokenizer, definition: bpe_tokenizer.Definition) -> BPETokenizer:
-    """Return a tokenizer of another definition, with everything else of this one."""
+    """Return a copy of a tokenizer with another definition."""
     return tokenizer._from_parts(definition, *tokenizer._rest(), Path())
 
 
 def derived(tokenizer: BPETokenizer, derive: Callable[..., Any]) -> Any:
-    """Return what a function makes of a tokenizer's encoder and definition, worked out once."""
+    """Return a function's result for a tokenizer's encoder and definition, computed once."""
     return tokenizer._derived(derive)
 
 
 def tokens(tokenizer: BPETokenizer) -> Mapping[int, bytes]:
-    """Return all tokens by id, added ones included."""
+    """Return all tokens by id, including added ones."""
     return tokenizer._id_to_bytes
 
 
@@ -270,7 +270,7 @@ def contents(tokenizer: BPETokenizer) -> Mapping[int | None, str]:
 
 
 def added(tokenizer: BPETokenizer) -> Mapping[str, bpe_tokenizer.AddedToken]:
-    """Return the added tokens by what they say."""
+    """Return the added tokens by content."""
     return tokenizer._added
 
 
@@ -282,7 +282,7 @@ def around(tokenizer: BPETokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def offsets(
     tokenizer: BPETokenizer, text: str, allowed: Any, trimmed: bool = True
 ) -> list[tuple[int, int]]:
-    """Return the characters of a text that each of its ids stands for."""
+    """Return the (start, end) in characters of each id of a text."""
     return tokenizer._offsets(text, tokenizer._allowed(allowed, (), [text]), trimmed)
 
 
@@ -297,5 +297,5 @@ def path(tokenizer: BPETokenizer) -> Path:
 
 
 def settings(tokenizer: BPETokenizer) -> dict[str, Any]:
-    """Return what tokenizer_config.json keeps besides roles."""
+    """Return what tokenizer_config.json has in addition to roles."""
     return tokenizer._settings

@@ -1,7 +1,7 @@
-"""What inference servers call in each of their processes, and what that changes.
+"""Plugins that inference servers call in each of their processes.
 
 vLLM and SGLang import this module and call its functions wherever the package is installed, so it
-imports nothing of the package before it is asked to.
+imports nothing else of the package until a plugin is turned on.
 """
 
 from __future__ import annotations

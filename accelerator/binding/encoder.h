@@ -122,7 +122,7 @@ bool is_encoder(PyObject *object);
 
 enum {
     /* Of a thread, at least.  Starting one takes about 20 microseconds.  With fewer for each, two
-     * threads are up to 8 % slower than one where other processes keep all processors busy
+     * threads are up to 8% slower than one where other processes keep all processors busy
      * (benchmarks/bench_threads.py --batch 0.05 0.1 0.2). */
     THREAD_CHARACTERS = 1 << 17,
 };

@@ -170,7 +170,7 @@ static inline void prefetch_pair(const struct vocabulary *v, uint64_t hash)
 
 /* The ranks of a part with the one before it and the one after it.  The filter is asked about both
  * at once, as most often neither is a merge.  The table is larger than the processor's own cache, so
- * it is fetched while the filter is asked: 2 % of the time of unseen text, 1 to 5 by corpus. */
+ * it is fetched while the filter is asked: 2% of the time of unseen text, 1 to 5 by corpus. */
 static inline void ranks_around(const struct vocabulary *v, uint32_t before, uint32_t part,
                                 uint32_t after, uint32_t *rank_before, uint32_t *rank_after)
 {

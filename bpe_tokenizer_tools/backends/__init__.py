@@ -4,17 +4,16 @@
     for id_ in model.generate(tokenizer.encode("Hello"), temperature=0):
         ...
 
-Token ids go in and token ids come out; the library's own tokenizer is never asked.  The
-path implies which libraries come into question, and of these the first that is installed
-is taken:
+Token ids go in and token ids come out; the library's own tokenizer is never used.  The kind
+of model determines which libraries can run it; the first one that is installed does:
 
     .gguf file                           llama.cpp
-    directory, mlx-lm's safetensors      MLX; Transformers, if they are not quantised
+    directory, mlx-lm's safetensors      MLX; Transformers, if they are not quantized
     directory, HuggingFace's             Transformers, MLX (on a Mac, MLX first)
     directory with openvino_model.xml    OpenVINO
 
 Section 10 of bpe_tokenizer has the loop, the sampler and a class for each library, and chooses
-the library.  `base` and `libraries` derive runners that check what they are given, and can be
+the library.  `base` and `libraries` derive runners that check their arguments and can be
 released.  `model_files` reads what a model's files say, and `fit` compares that with a tokenizer.
 """
 
@@ -47,7 +46,7 @@ def find(path: str | os.PathLike[str], backend: InferenceBackend | str | None = 
 
     Raises:
         FileNotFoundError, FileFormatError: as `describe`.
-        ValueError: the backend that is asked for cannot read it.
+        ValueError: the requested backend cannot read it.
     """
     files: ModelFiles = core.choices(path, _described(path), backend)[0][1]
     return files
@@ -62,7 +61,7 @@ def _described(path: str | os.PathLike[str]) -> list[ModelFiles]:
             if stamps == tuple(files.stamp() for files in found):
                 return found
         except OSError:
-            pass  # a file is gone; reading again names it
+            pass  # a file is gone; reading again raises an error that names it
     found = describe(path)
     _seen[key] = tuple(files.stamp() for files in found), found
     return found
@@ -78,7 +77,7 @@ def open_model(
     device: str | None = None,
     **settings: Any,
 ) -> Backend:
-    """Load a model, or return it if it is loaded with the same settings.
+    """Load a model, or return it if it is already loaded with the same settings.
 
     It stays loaded until `unload`, or until it is opened after its files have changed.
 
@@ -88,17 +87,17 @@ def open_model(
             `InferenceBackend` or its value; None for the best that is installed.
         n_gpu_layers: how many layers go to a GPU (llama.cpp); -1 for all; 0 keeps
             Transformers on the CPU too.
-        n_ctx: how many tokens fit at most, prompt and answer together; 0 for as many as
-            the model was made for.
+        n_ctx: the maximum number of tokens, prompt and answer together; 0 for as many as
+            the model was trained for.
         dtype: "float32", "float16" or "bfloat16", for Transformers and OpenVINO.
-        device: in the words of the library: "cpu" or "gpu" for llama.cpp, "cuda:1" or
+        device: as the library names it: "cpu" or "gpu" for llama.cpp, "cuda:1" or
             "mps" for Transformers, "GPU" for OpenVINO.
         settings: for the library's own function that loads a model.
 
     Raises:
         FileNotFoundError, FileFormatError: there is no model, or it is damaged.
-        ValueError, TypeError: a setting is wrong, or not known to the library; or the backend
-            cannot read the model.
+        ValueError, TypeError: a setting is wrong, or the library doesn't have it; or the
+            backend cannot read the model.
         ImportError: the library is not installed; the message says how to install it.
         RuntimeError: the library fails to load the model.
     """

@@ -1,8 +1,8 @@
 """What every runner adds to the loop: checked arguments and `close`.
 
-Some libraries crash on an id that is out of range, or compute nonsense.  So all that callers
-pass is checked before a library sees it.  A model can be released at any time, even by another
-thread while it generates.
+Some libraries crash on an id that is out of range, or compute nonsense.  So every argument is
+checked before a library sees it.  A model can be released at any time, even by another thread
+while it generates.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNLIMITED = core.Loading(n_ctx=0)
 
 
 class _Taken:
-    """Takes logits where an id would be drawn."""
+    """A sampler that keeps the logits and draws nothing."""
 
     seed = logits = None
 
@@ -40,11 +40,10 @@ class Backend(core.Runner):
         name: of the backend: "llama.cpp", "MLX", "OpenVINO" or "Transformers".
         path: the model.
         files: facts from its files.
-        vocab_rows: how many ids the model has; every id must be below.
+        vocab_rows: how many ids the model has; every id must be below this.
         context: how many tokens fit, prompt and answer together; None if not known.
-        stop_ids: the ids with which the model says that it has finished, as its files
-            have them.
-        device: the device it computes on, in words.
+        stop_ids: the ids that end the model's answer, according to its files.
+        device: the name of the device it computes on.
     """
 
     files: ModelFiles
@@ -74,14 +73,14 @@ class Backend(core.Runner):
     ) -> Generator[int, None, None]:
         """Yield the ids that the model generates after a prompt, one by one.
 
-        Closing the iterator, or Ctrl-C, stops the work; the next call starts afresh.
-        A prompt that continues all that the last call read and wrote, as in a chat,
-        is only read from there on, unless there is a seed: what the model computes for
-        it may then differ in the last bits from reading all of it.
+        Closing the iterator, or Ctrl-C, stops the work; the next call starts over.
+        If a prompt continues everything that the last call read and wrote, as in a
+        chat, the model only reads the new part.  Its results may then differ in the
+        last bits from reading all of it, so with a seed it reads all of it.
 
         Args:
             prompt_ids: at least one.
-            max_new_tokens: how many at most; fewer if no more fit the context.
+            max_new_tokens: the maximum number of ids; fewer if the context is full.
             temperature: divides the logits first; 0 always takes the most likely id.
             top_p: then keeps only the likeliest ids that together have this share of the
                 probability that `top_k` left.
@@ -90,12 +89,12 @@ class Backend(core.Runner):
             stop_ids: end with the first of these, which is the last id yielded.
             n_tokens: never draw an id from here on: a model may have more rows than the
                 tokenizer has tokens.
-            healed: what the end of the prompt may be, which the first ids yielded are; the
-                prompt's own are then ``healed.ids``.
+            healed: the ways to write the end of the prompt anew, which the first ids yielded
+                do; the prompt's own ids are then ``healed.ids``.
 
         Raises:
-            ValueError, TypeError: an argument that cannot be served, at once; a prompt
-                that leaves no room in the context.
+            ValueError, TypeError: a wrong argument, immediately; a prompt that leaves no
+                room in the context.
             RuntimeError: the model was closed, is busy with another call, or fails.
         """
         if self._closed:
@@ -118,9 +117,9 @@ class Backend(core.Runner):
         return self._while_open(ids)
 
     def logits(self, ids: Iterable[int]) -> Any:
-        """Return the logits of the id behind some ids, at least one, as a NumPy array.
+        """Return the logits of the id that follows some ids, at least one, as a NumPy array.
 
-        Ids that go on from what the model read last are only read from there on.
+        If the ids continue what the model read last, it only reads the new ones.
         """
         taken = _Taken()
         checked = self._checked_ids("ids", ids)
@@ -181,10 +180,10 @@ class Backend(core.Runner):
         return self._closed
 
     def close(self) -> None:
-        """Free the model; if it is generating, as soon as it has computed its next id."""
+        """Free the model; if it is generating, once it has computed its next id."""
         self._closed = True
         if not self._lock.acquire(blocking=False):
-            return  # whoever has the lock will come here
+            return  # the thread that has the lock will free it
         try:
             if not self._released:
                 self._released = True

@@ -1,4 +1,4 @@
-"""What callers pass, checked: numbers of any numeric type, numpy's included."""
+"""Checks of arguments: numbers of any numeric type, including NumPy's."""
 
 from __future__ import annotations
 

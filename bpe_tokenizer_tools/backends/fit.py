@@ -1,8 +1,8 @@
 """Whether a tokenizer is the one a model was trained with.
 
-A model accepts all ids that are small enough, and answers those of another tokenizer with
-nonsense.  So its files are compared with the tokenizer before its weights are loaded, and so
-is the model's own tokenizer: a directory may contain files of two models.
+A model accepts all ids that are small enough, and answers the ids of another tokenizer with
+nonsense.  So before its weights are loaded, the tokenizer is compared with its files.  The
+model's own tokenizer is compared, too: a directory may contain files of two models.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _EXAMPLES = 3
 def check(tokenizer: BPETokenizer, files: ModelFiles, is_own: bool = False) -> None:
     """Refuse a tokenizer that is not the model's, or has more ids than the model has rows.
 
-    Compared are the number of ids with the rows of the model's embedding, which may have
-    more; each token with that of the model's own tokenizer, if its files have one that is
-    read here; and the bos and eos tokens with the ids they name.  A tokenizer may lack
+    It compares the number of ids with the rows of the model's embedding, which may be more;
+    each token with the same id in the model's own tokenizer, if it has one that can be read
+    here; and the bos and eos tokens with the ids in the model's files.  A tokenizer may lack
     tokens that the model's own has.
 
     Args:
@@ -47,7 +47,7 @@ def findings(tokenizer: BPETokenizer, path: Path) -> list[Finding]:
     """Compare a tokenizer with the model in the same directory or file.
 
     Returns:
-        An error for what `check` refuses, in its words; a warning for each role that
+        An error, with the same text, for what `check` refuses; a warning for each role that
         config.json or generation_config.json gives to another token.
     """
     try:
@@ -71,7 +71,7 @@ def _misfit(tokenizer: BPETokenizer, files: ModelFiles, is_own: bool) -> str:
     if tokenizer.max_id >= files.rows:
         last = tokenizer.convert_ids_to_tokens(tokenizer.max_id)
         problems.append(
-            f"its ids go up to {tokenizer.max_id:,} ({shorten(last)}), and the model has "
+            f"its ids go up to {tokenizer.max_id:,} ({shorten(last)}), but the model has "
             f"{files.rows:,} rows, for the ids 0 to {files.rows - 1:,}"
         )
     own: BPETokenizer | None = tokenizer

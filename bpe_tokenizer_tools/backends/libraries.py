@@ -20,9 +20,9 @@ _PRECISIONS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 class LlamaCpp(Backend, core.LlamaCpp):
     """Runs a GGUF file.
 
-    `n_gpu_layers` says how many layers go to the GPU, -1 for all; `n_ctx` how many tokens
-    fit.  Further settings go to `llama_cpp.Llama`.  The cache of keys and values is of
-    float32 for a model of float32, else of float16.
+    `n_gpu_layers` is how many layers go to the GPU, -1 for all; `n_ctx` is how many tokens
+    fit.  Further settings go to `llama_cpp.Llama`.  The key-value cache is float32 for a
+    float32 model, otherwise float16.
     """
 
     def _load(self, loading: core.Loading) -> None:
@@ -70,11 +70,11 @@ def _reasons(library: Any) -> Iterator[None]:
 
 
 class Transformers(Backend, core.Transformers):
-    """Runs what `AutoModelForCausalLM` loads, from files only, without code of theirs.
+    """Runs what `AutoModelForCausalLM` loads, from local files, without running their code.
 
-    The device is a GPU if torch has one (CUDA, ROCm, Apple's), else the CPU.  The dtype is
-    that of the weights on a GPU, but float16 where it cannot compute with bfloat16; on a
-    CPU it is float32, in which CPUs are fastest, unless these weights would take more than
+    The device is a GPU if torch has one (CUDA, ROCm, Apple's), else the CPU.  On a GPU, the
+    dtype is that of the weights, or float16 if the GPU can't compute with bfloat16.  On a
+    CPU it is float32, which CPUs compute fastest, unless such weights would take more than
     half of the memory.  Further settings go to `from_pretrained`.
     """
 
@@ -99,9 +99,9 @@ class Transformers(Backend, core.Transformers):
             raise ValueError(f"{kind} has no key-value cache, which isn't supported")
 
     def _best_dtype(self, torch: Any, device: str) -> str:
-        """Return a dtype, or "auto" for weights that are quantised."""
+        """Return a dtype, or "auto" for weights that are quantized."""
         stored = self.files.dtype
-        if stored == "quantised" or "quantization_config" in self.files.config:
+        if stored == "quantized" or "quantization_config" in self.files.config:
             return "auto"
         if device == "cpu":
             needed = sum(status.size for _, status in self.files.stamp()) * 2
@@ -131,7 +131,7 @@ def _silence(logging: Any) -> Iterator[None]:
 
 
 def _memory() -> float:
-    """Return the bytes of memory of this machine; infinite if it does not say."""
+    """Return the bytes of memory of this machine; infinite if that is not known."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -152,21 +152,21 @@ class Mlx(Backend, core.Mlx):
         wanted = "cpu" if loading.n_gpu_layers == 0 else loading.device
         if wanted not in (None, here):
             raise ValueError(
-                f"device {wanted!r} is not MLX's here, which is {here!r}; "
-                "mlx.core.set_default_device changes that"
+                f"device must be MLX's default device, {here!r}, got {wanted!r}; "
+                "mlx.core.set_default_device changes the default"
             )
         super()._load(loading)
         self._check_rotation()
 
     def _check_rotation(self) -> None:
-        """Refuse angles for each kind of layer, unless the model's class knows of them."""
+        """Refuse rotary angles that differ by kind of layer, unless the model's class has them."""
         config = self.files.config.get("text_config") or self.files.config
         parameters = config.get("rope_parameters") or {}
         nested = any(isinstance(value, dict) for value in parameters.values())
         known = hasattr(getattr(self._model, "args", None), "rope_parameters")
         if nested and "rope_theta" not in config and not known:
             raise ValueError(
-                "mlx-lm would not see the rope_parameters of config.json, and silently compute "
+                "mlx-lm would ignore the rope_parameters of config.json, and silently compute "
                 "something else; convert the model with mlx_lm.convert"
             )
 
@@ -178,10 +178,10 @@ class Mlx(Backend, core.Mlx):
 class OpenVino(Backend, core.OpenVino):
     """Runs a stateful decoder, as ``optimum-cli export openvino`` writes it.
 
-    The device is the CPU, unless another is named ("GPU").  Weights of float32 are
-    computed with as such, and so is the cache of keys and values, which would else be of
-    float16; others as OpenVINO sees fit.  Further settings are properties of OpenVINO,
-    such as ``INFERENCE_PRECISION_HINT="f32"``.
+    The device is the CPU, unless another is named ("GPU").  A float32 model is computed in
+    float32, and so is its key-value cache, which would be float16 by default; OpenVINO
+    decides about others.  Further settings are properties of OpenVINO, such as
+    ``INFERENCE_PRECISION_HINT="f32"``.
     """
 
     def _load(self, loading: core.Loading) -> None:
@@ -189,7 +189,9 @@ class OpenVino(Backend, core.OpenVino):
         device = (loading.device or "CPU").upper()
         if device.split(".")[0] not in {name.split(".")[0] for name in devices}:
             known = ", ".join(devices)
-            raise ValueError(f"device {loading.device!r} is not one of OpenVINO's here: {known}")
+            raise ValueError(
+                f"device {loading.device!r} is not one that OpenVINO has here: {known}"
+            )
         if loading.dtype not in (None, *_PRECISIONS):
             known = ", ".join(_PRECISIONS)
             raise ValueError(f"dtype must be one of {known}, got {loading.dtype!r}")

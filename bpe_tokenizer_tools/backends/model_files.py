@@ -1,11 +1,11 @@
 """What the files of a model say, before any of its weights are loaded.
 
-Read are headers only, in a fraction of a second: how many ids the model has, how many
-tokens fit its context, with which ids it begins and ends, and whether it brings a
-tokenizer.  Nothing in the files is believed: what would make a library read beyond their
-end, or compute nonsense, is refused here.
+Only headers are read, in a fraction of a second: how many ids the model has, how many tokens
+fit its context, which ids begin and end a text, and whether it brings a tokenizer.  Nothing
+in the files is trusted: whatever would make a library read past their end, or compute
+nonsense, is refused here.
 
-Four kinds are known:
+There are four kinds of models:
 
 - "gguf": a file of llama.cpp, or the first of several (``x-00001-of-00003.gguf``);
 - "safetensors": a directory of HuggingFace's, config.json with model.safetensors, or with
@@ -49,16 +49,16 @@ class ModelFiles(core.ModelFiles):
     Attributes:
         path: the model: a .gguf file, or a directory.
         kind: one of the kinds above.
-        rows: of the table of embeddings: ids are 0 to rows - 1.
-        dtype: of that table: "float32", "float16", "bfloat16", or else "quantised".
-        context: how many tokens the model was trained for, if they say so.
-        eos_ids: the ids a text, or a turn of a chat, ends with.
+        rows: number of rows of the embedding: ids are 0 to rows - 1.
+        dtype: of the embedding: "float32", "float16", "bfloat16", or else "quantized".
+        context: how many tokens the model was trained for, if the files say so.
+        eos_ids: the ids that end a text, or a turn of a chat.
         config: config.json.
-        bos_id: the id a text begins with, if they say so.
-        tokenizer: what `BPETokenizer.from_file` reads the model's own from, if it is there.
-        files: all that belong to it.
+        bos_id: the id that begins a text, if the files say so.
+        tokenizer: the path from which `BPETokenizer.from_file` reads the model's own, if any.
+        files: all files of the model.
         said: "bos", "eos", "pad" -> the ids that config.json and generation_config.json name,
-            whether there are such tokens or not.
+            whether the model has them or not.
     """
 
     bos_id: int | None = None
@@ -67,7 +67,7 @@ class ModelFiles(core.ModelFiles):
     said: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def stamp(self) -> tuple[tuple[str, FileStatus], ...]:
-        """Return what changes when a file does."""
+        """Return a value that changes when a file does."""
         return tuple((str(file), status_of(file)) for file in self.files)
 
 
@@ -82,8 +82,8 @@ def describe(path: str | os.PathLike[str]) -> list[ModelFiles]:
     if not path.exists():
         raise FileNotFoundError(
             f"{path}: no such file or directory; expected a .gguf file, or a directory with "
-            "config.json and safetensors, or one with openvino_model.xml (a model on a Hub has "
-            "to be downloaded first)"
+            "config.json and safetensors, or one with openvino_model.xml (download a model from "
+            "the Hub first)"
         )
     path = path.resolve()
     if path.is_file() and (path.name == _IR or path.suffix == ".safetensors"):
@@ -104,7 +104,7 @@ def describe(path: str | os.PathLike[str]) -> list[ModelFiles]:
 def beside(path: Path) -> list[ModelFiles]:
     """Read the config of the model next to a tokenizer; empty if there is none.
 
-    Unlike for `describe`, config.json is enough if weights, or parts of them, are missing.
+    Unlike `describe`, it only needs config.json: weights, or parts of them, may be missing.
 
     Args:
         path: a file or a directory that a tokenizer was loaded from.
@@ -178,7 +178,7 @@ def _gguf_within(folder: Path) -> Path:
 
 
 def _gguf_files(path: Path) -> list[Path]:
-    """Return all files of a model, of which one is named."""
+    """Return all files of a model, given one of them."""
     shard = _SHARD.fullmatch(path.name)
     if shard is None:
         return [path]
@@ -216,7 +216,7 @@ def _read_gguf(path: Path) -> ModelFiles:
         path,
         "gguf",
         rows,
-        _GGUF_DTYPES.get(kind, "quantised"),
+        _GGUF_DTYPES.get(kind, "quantized"),
         context if isinstance(context, int) and context > 0 else None,
         ids("eos", "eot", "eom"),
         bos_id=next(iter(ids("bos")), None),
@@ -264,7 +264,7 @@ def _is_wanted(key: str) -> bool:
 # -- Directories --------------------------------------------------------------
 
 
-_TEXT_PARTS = ("text_config", "llm_config", "language_config")  # of a model that also sees
+_TEXT_PARTS = ("text_config", "llm_config", "language_config")  # of a model that also takes images
 
 
 class _Config:
@@ -283,7 +283,7 @@ class _Config:
             self._generation = _JsonReader.open(generation).data
 
     def number(self, *names: str) -> int | None:
-        """Return the first of some fields that is there."""
+        """Return the value of the first of some fields that exists."""
         for name in names:
             for data in self._texts:
                 value = data.get(name)
@@ -338,7 +338,7 @@ def _checked_rows(path: Path, place: str, rows: Any) -> int:
 
 # -- Safetensors --------------------------------------------------------------
 # A file begins with the length of a JSON object and the object: {name: {"dtype", "shape",
-# "data_offsets"}}, and strings in "__metadata__".  The data follow.
+# "data_offsets"}}, and strings in "__metadata__".  Then comes the data.
 
 _TABLES = (
     r"(.*\.)?(embed_tokens|wte|tok_embeddings|word_embeddings|embed_in|embeddings)\.weight",
@@ -378,10 +378,10 @@ def _read_safetensors(folder: Path, weights: list[Path]) -> ModelFiles:
     name = next(found, None)
     said = config.number("vocab_size")
     if name is None:
-        rows, dtype = _checked_rows(config.path, "vocab_size", said), "quantised"
+        rows, dtype = _checked_rows(config.path, "vocab_size", said), "quantized"
     else:
         rows = _checked_rows(weights[0], name, (tensors[name]["shape"] or [0])[0])
-        dtype = _DTYPES.get(tensors[name]["dtype"], "quantised")
+        dtype = _DTYPES.get(tensors[name]["dtype"], "quantized")
     if said is not None and said != rows:
         problem = f"is {said:,}, but {name} has {rows:,} rows; one of the files is of another model"
         raise FileFormatError(config.path, "vocab_size", problem)
@@ -417,7 +417,7 @@ def _check_tensor(path: Path, name: str, tensor: Any, size: int) -> None:
         if not fits or not isinstance(fields.get("dtype"), str):
             raise FileFormatError(path, shorten(name)[1:-1], "expected dtype, shape, data_offsets")
     if len(offsets) != 2 or not offsets[0] <= offsets[1] <= size:
-        problem = f"its data end at {offsets[-1:]} of {size:,} bytes; the file is cut short"
+        problem = f"its data ends at {offsets[-1:]} of {size:,} bytes; the file is cut short"
         raise FileFormatError(path, shorten(name)[1:-1], problem)
 
 
@@ -435,25 +435,25 @@ def _read_ir(folder: Path) -> ModelFiles:
         raise FileNotFoundError(f"{data}: no such file; the weights of {_IR} are in it")
     size = data.stat().st_size
     root = _parsed(path)
-    largest, dtype = 0, "quantised"
+    largest, dtype = 0, "quantized"
     for constant in root.iterfind("./layers/layer[@type='Const']/data"):
         numbers = [constant.get("offset", ""), constant.get("size", "")]
         if not all(re.fullmatch(r"\d{1,18}", number) for number in numbers):
             raise FileFormatError(path, "Const", f"expected offset and size, got {numbers}")
         offset, length = map(int, numbers)
         if offset + length > size:
-            problem = f"has {size:,} bytes, and {offset + length:,} are needed; it is cut short"
+            problem = f"has {size:,} bytes, but {offset + length:,} are needed; it is cut short"
             raise FileFormatError(data, "", problem)
         if length > largest:
             largest = length
-            dtype = _IR_DTYPES.get(constant.get("element_type", ""), "quantised")
+            dtype = _IR_DTYPES.get(constant.get("element_type", ""), "quantized")
     rows = _ir_rows(root) or config.number("vocab_size")
     rows = _checked_rows(path, "logits", rows)
     return config.model("openvino", rows, dtype, (path, data))
 
 
 def _ir_rows(root: ElementTree.Element) -> int | None:
-    """Return how many logits there are, if that is fixed."""
+    """Return the number of logits, if it is fixed."""
     for port in root.iterfind("./layers/layer/output/port"):
         if "logits" in port.get("names", "").split(","):
             dimensions = [dim.text or "" for dim in port.iterfind("dim")]
@@ -467,7 +467,7 @@ def _parsed(path: Path) -> ElementTree.Element:
     if size > _MAX_XML_BYTES:
         raise FileFormatError(path, "", f"{size:,} bytes; the limit is {_MAX_XML_BYTES:,}")
     text = path.read_bytes()
-    if b"<!DOCTYPE" in text:  # whose entities could fill the memory
+    if b"<!DOCTYPE" in text:  # its entities could fill the memory
         raise FileFormatError(path, "", "has a DOCTYPE, which OpenVINO does not write")
     try:
         root = ElementTree.fromstring(text)

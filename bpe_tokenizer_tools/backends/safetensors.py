@@ -1,12 +1,12 @@
-"""Tables out of safetensors files, by rows, without torch.
+"""Tables from safetensors files, by rows, without torch.
 
 A file begins with the length of a JSON header, which names each tensor, its type, its
-shape and where its bytes are.  Nothing in it is believed: a tensor has to lie within the
-file, has to have as many bytes as its type and shape take, and may not share them.
+shape and where its bytes are.  Nothing in it is trusted: a tensor must lie within the
+file, must have as many bytes as its type and shape take, and may not share them.
 
-Rows are read in blocks and become float32, so that a table of any size needs the memory
-of one block.  They are read and not mapped: a file that another program cuts short
-meanwhile is an error then, and not the end of the process.
+Rows are read in blocks and become float32, so a table of any size needs the memory of one
+block.  Files are read, not mapped: if another program cuts one short meanwhile, that raises
+an error instead of killing the process.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Tensor:
         path: the file it is in.
         dtype: its type, as the format calls it, such as "BF16".
         shape: its dimensions.
-        start: the byte of the file it begins at.
-        size: how many bytes it has.
+        start: offset of its first byte in the file.
+        size: its number of bytes.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Tensor:
         """Raise unless it is a table whose rows can be read.
 
         Raises:
-            FileFormatError: what it is instead.
+            FileFormatError: it is not; the error says what it is.
         """
         shape = " x ".join(f"{n:,}" for n in self.shape) or "a single number"
         if len(self.shape) != 2 or not all(self.shape):
@@ -74,7 +74,7 @@ class Tensor:
             raise FileFormatError(self.path, self.name, f"{problem} (a quantized model?)")
 
     def blocks(self) -> Iterator[tuple[int, Any]]:
-        """Yield the number of a row, and it and some that follow as a float32 array.
+        """Yield the number of a row, and a float32 array of that row and some that follow.
 
         Raises:
             FileFormatError: the file ends before the table does.
@@ -109,7 +109,7 @@ def tensors(model: str | os.PathLike[str]) -> dict[str, Tensor]:
 
     Raises:
         FileNotFoundError: there is no such file, or a part is missing.
-        FileFormatError: a file is damaged, or no safetensors file.
+        FileFormatError: a file is damaged, or not a safetensors file.
     """
     path = Path(model)
     if not path.exists():
@@ -150,13 +150,13 @@ def _tensors_of(path: Path) -> dict[str, Tensor]:
     spans = sorted((*fields["data_offsets"], name) for name, fields in header.items())
     for (_, end, first), (start, _, second) in itertools.pairwise(spans):
         if start < end:
-            problem = f"its bytes are those of {core.shorten(second)}, too"
+            problem = f"shares bytes with {core.shorten(second)}"
             raise FileFormatError(path, core.shorten(first)[1:-1], problem)
     end = begin + max((end for _, end, _ in spans), default=0)
-    if end > length:  # it was cut short just now
+    if end > length:  # another program just cut it short
         raise FileFormatError(path, "", "cut short")
     if end < length:
-        problem = f"has {length - end:,} bytes after its last tensor, where a safetensors file ends"
+        problem = f"has {length - end:,} extra bytes after its last tensor"
         raise FileFormatError(path, "", problem)
     return found
 
@@ -170,6 +170,6 @@ def _tensor(path: Path, name: str, fields: Mapping[str, Any], begin: int) -> Ten
     bits = _SIZES[dtype] * 8 if dtype in _SIZES else _OTHER_BITS.get(dtype)
     if bits is not None and math.prod(shape) * bits != (end - start) * 8:
         written = core.shorten(" x ".join(map(str, shape)) or "1")[1:-1]
-        problem = f"{written} values of {dtype} do not take the {end - start:,} bytes it has"
+        problem = f"{written} values of {dtype} don't fit its {end - start:,} bytes"
         raise FileFormatError(path, core.shorten(name)[1:-1], problem)
     return Tensor(name, path, dtype, tuple(shape), begin + start, end - start)

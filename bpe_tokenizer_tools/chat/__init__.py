@@ -1,1 +1,1 @@
-"""Chat: templates that keep who wrote what, conversations kept as ids, sessions with a model."""
+"""Chat: templates that track who wrote what, conversations as ids, sessions with a model."""

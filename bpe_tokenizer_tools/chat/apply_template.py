@@ -1,8 +1,8 @@
 """The options of `BPETokenizer.apply_chat_template`: continuing, truncation, padding, batches.
 
 A conversation may end within its last message, for a model to continue; it may lose old
-turns, so that it fits; several make a batch, padded and as tensors.  Options with names of
-transformers' mean what they mean there.
+turns to fit; several make a batch, padded and as tensors.  Options with the names of
+transformers' options mean the same as there.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 # -- Continuing the last message -----------------------------------------------
 
-# The mark that transformers appends to the text to continue, and then searches.  Templates get the
-# same here, so that they treat an empty text, or white space at its end, as they do there.
+# The mark that transformers appends to the text to continue, and then searches for.  Templates get
+# the same one here, so that they treat an empty text, or white space at its end, the same way.
 _MARK = "CONTINUE_FINAL_MESSAGE_TAG "
 _MARKED = Origin(None, "continue_final_message")
 
@@ -84,7 +84,7 @@ def _put_mark(message: dict[str, Any], field: str, source: str | None) -> Marked
 
 
 class _Request(NamedTuple):
-    """What is wanted of each conversation."""
+    """What to do with each conversation."""
 
     render: Renderer  # the template
     prompt: bool  # whether to end where the assistant begins
@@ -93,7 +93,7 @@ class _Request(NamedTuple):
     limit: int | None  # how many tokens to keep, by whole turns; None for all
     masked: bool  # whether to mask what the assistant wrote
     aligned: bool  # whether to give offsets
-    session: Session | None  # which knows the ids of the conversation before
+    session: Session | None  # knows the ids of the conversation before
 
     def text(self, messages: Sequence[Message]) -> Marked:
         if self.field:
@@ -153,7 +153,7 @@ def apply(
     chosen = rendering.find_template(template, tokenizer.chat_templates, core.added(tokenizer))
     if not callable(chosen) and chosen not in core.BUILT_IN:
         return _apply(tokenizer, asked, tokenize=tokenize, session=session)
-    # Segments are all that a function takes: text need not know who wrote each character.
+    # A function only needs segments: text need not know who wrote each character.
     prompt = add_generation_prompt is None or bool(add_generation_prompt)
     talk = core.check_messages(messages, system_prompt, least=1)
     segments = rendering.render(chosen, talk, prompt)
@@ -173,9 +173,9 @@ def apply(
 def _check_session(session: Any, tokenizer: BPETokenizer, is_batch: bool) -> None:
     if getattr(session, "tokenizer", None) is not tokenizer:
         got = core.shorten(session)
-        raise ValueError(f"session= takes what incremental() of this tokenizer gives, got {got}")
+        raise ValueError(f"session= must come from incremental() of this tokenizer, got {got}")
     if is_batch:
-        raise ValueError("a session knows one conversation: pass one, or no session")
+        raise ValueError("a session knows one conversation: pass only one, or no session")
 
 
 def _apply(
@@ -201,7 +201,7 @@ def _apply(
     messages, template, add_generation_prompt, system_prompt, allowed_special = asked
     _check_options(continue_final_message, add_generation_prompt, variables)
     if not return_dict and (return_assistant_tokens_mask or return_offsets_mapping):
-        raise ValueError("a mask and offsets come in a dict: pass return_dict=True, too")
+        raise ValueError("a mask and offsets are returned in a dict: pass return_dict=True, too")
     lengths = None
     if tokenize:
         lengths = core.Lengths(
@@ -264,9 +264,9 @@ _NOT_HERE = {
     "conversation": "it is called messages= here",
     "tokenizer_kwargs": "they are keywords here",
     "truncation_side": "old turns are left out, never the end",
-    "disallowed_special": "what people wrote never gives control tokens here",
+    "disallowed_special": "user-supplied text never produces control tokens here",
     "return_offsets": "it is called return_offsets_mapping= here",
-    "sanitize_control_tokens": "what people wrote never gives control tokens here",
+    "sanitize_control_tokens": "user-supplied text never produces control tokens here",
 }
 
 
@@ -302,7 +302,7 @@ def _columns(
         if name in made:
             length = core.one_length(map(len, made[name]))
             made[name] = core.to_tensors(made[name], length, 0, False, return_tensors)[0]
-    made.pop("dropped_messages", None)  # no input of a model; a warning has said it
+    made.pop("dropped_messages", None)  # not an input of a model; a warning has reported it
     return TensorBatch(made)
 
 

@@ -1,15 +1,15 @@
 """How much a chat template may do: steps, bytes and seconds.
 
-Templates come from strangers.  A few characters of one can loop for years or ask for a text of a
-terabyte, and a single call of Python's own can do so too: it cannot be stopped once it runs.  So
-what a template does is paid for, before it is done where that is large:
+Templates come from strangers.  A few characters can loop for years or make a text of a terabyte.
+A single call of Python's own can do so, too, and can't be stopped once it runs.  So a template
+pays for what it does, and if that is large, it pays first:
 
 - steps: one for each iteration, call and filter, and more where it goes through a long text;
 - bytes: of the texts and lists that it makes.  A long text is given back when it is freed;
 - seconds of the processor in this thread, in case something costs more than it should.
 
-A long conversation needs more of each.  How long it is gets counted once a template has used up
-what every template has.
+A long conversation needs more of each.  Its length is only counted after a template has used up
+what every template gets.
 
 Some calls render a template many times: a mask of what the assistant wrote, or truncation by turns.
 All renderings of a call share a number of seconds, too.
@@ -24,10 +24,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 # For 1,000 messages of 100 characters, 61 public templates take up to 2.6 million steps, a quarter
-# of what they may, and 16 MB.
+# of their limit, and 16 MB.
 STEPS, BYTES, SECONDS = 500_000, 2**26, 2.0
-# All renderings of a call together take so many times as long as one; and for a mask each message
-# is rendered with those before it, though far faster than it may be.
+# All renderings of a call together may take this many times as long as one.  For a mask, each
+# message is rendered with those before it, though far faster than the limit.
 _TOGETHER, _MESSAGES = 4, 16
 _LOOK_STEPS, _LOOK_BYTES = 1_000, 2**20  # how often the clock is read
 _MAX_DEPTH = 200  # of lists in lists; Python's hash of nested tuples uses the C stack
@@ -47,7 +47,7 @@ class ExceededError(ValueError):
 
 
 class Budget:
-    """What a template may still do; `given` is what it is given, by name."""
+    """What a template may still do; `given` are its arguments by name."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given: Mapping[str, Any] | None = given
@@ -58,7 +58,7 @@ class Budget:
         self.lazy: dict[int, tuple[int, int]] = {}  # by id: see limits.py
 
     def step(self, steps: int = 1, size: int = 0) -> bool:
-        """Pay for steps, and for bytes of small objects; True, to stand in a condition."""
+        """Pay for steps, and for bytes of small objects; return True, for use in a condition."""
         self._steps -= steps
         self._bytes -= size
         if self._steps < self._steps_at or self._bytes < self._bytes_at:
@@ -72,7 +72,7 @@ class Budget:
             self._look()
 
     def need(self, size: int) -> None:
-        """Check, before they are made, that bytes can be paid for."""
+        """Check that bytes can be paid for, before they are made."""
         if size > self._bytes:
             self.take(size)
             self._bytes += size
@@ -88,9 +88,9 @@ class Budget:
             self.step(len(text) >> 10)
 
     def walk(self, value: Any, depth: int = 0) -> int:
-        """Pay for going through all that is in a container; return about its size as text.
+        """Pay for going through everything in a container; return about its size as text.
 
-        A list that is in another one twice counts twice: who compares, hashes or prints it goes
+        A list that is in another one twice counts twice: comparing, hashing or printing it goes
         through it twice.
         """
         if depth > _MAX_DEPTH:
@@ -148,14 +148,14 @@ class Budget:
 
 
 class _Call:
-    """What all renderings of a call may take together, in seconds; `given` is a conversation."""
+    """How many seconds all renderings of a call may take together; `given` is a conversation."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given: Mapping[str, Any] | None = given
         self._start, self.seconds = time.thread_time(), _TOGETHER * SECONDS
 
     def until(self) -> float:
-        """Return when they must have ended; a long conversation gets more, once that is needed."""
+        """Return when they must have ended; a long conversation gets more when it needs it."""
         if self._given is not None and time.thread_time() > self._start + self.seconds:
             n, characters = _size(self._given)
             self.seconds += (1 + n / _MESSAGES) * _more_seconds(n, characters)
@@ -195,7 +195,7 @@ def _plain_messages(messages: Any) -> list[Any]:
 
 
 def _characters(value: Any) -> int:
-    """Return how much text there is, a number or name counting as one character."""
+    """Return how much text there is; a number or name counts as one character."""
     count, waiting = 0, [value]
     while waiting:
         value = waiting.pop()
@@ -225,7 +225,7 @@ def current() -> Budget:
 
 @contextlib.contextmanager
 def limited(given: Mapping[str, Any]) -> Iterator[None]:
-    """Limit what runs inside; inside another limit, that one counts."""
+    """Limit what runs inside; an outer limit takes precedence."""
     if CURRENT.budget is not None:
         yield
         return
@@ -238,7 +238,7 @@ def limited(given: Mapping[str, Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def together(messages: Any) -> Iterator[None]:
-    """Limit all renderings of a conversation inside; inside another such limit, that one counts."""
+    """Limit all renderings of a conversation inside; an outer limit takes precedence."""
     if CURRENT.call is not None:
         yield
         return

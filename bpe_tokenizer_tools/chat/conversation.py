@@ -1,14 +1,14 @@
 """A conversation that grows: its messages, and the ids a model has seen of it.
 
-What a model generated is kept as it was generated: token in, token out.  Encoding its
-text again can give other ids, with which a model's cache is lost and training learns
-something else than was sampled.  So each new message adds ids after the old ones.
+A model's output is kept as generated: tokens in, tokens out.  Encoding its text again can
+give other ids; then a model's cache is lost, and training learns something other than was
+sampled.  So each new message adds ids after the old ones.
 
-Some templates write the past in another way once it is past: they drop old thoughts, for
-instance.  Then the new ids no longer begin with the old ones.  `Conversation.rewrites` counts
-this, and everything is encoded again.
+Some templates render earlier turns differently later: they drop old thoughts, for instance.
+Then the new ids no longer begin with the old ones.  `Conversation.rewrites` records this, and
+everything is encoded again.
 
-A model that thinks before it speaks generates both, with marks between them.  Where the
+A model that thinks before it speaks generates both, with marks between them.  If the
 template has a place for thoughts, an answer is read as the template would have written it:
 `_Thoughts`.
 
@@ -53,11 +53,11 @@ class Turn(NamedTuple):
 
 
 class Rewrite(NamedTuple):
-    """Where a template wrote the past in another way than before."""
+    """Where a template rendered earlier turns differently than before."""
 
-    before: str  # the old text of the past, from the first difference
-    after: str  # as it is now
-    kept: int  # how many of the old ids are still the beginning of the new ones
+    before: str  # the old text, from the first difference
+    after: str  # the new text from there
+    kept: int  # how many of the old ids still begin the new ones
 
 
 class Drift(NamedTuple):
@@ -72,10 +72,10 @@ class Drift(NamedTuple):
 class _State(NamedTuple):
     """What a model has seen."""
 
-    ids: tuple[int, ...] = ()  # all ids, the last answer's included
+    ids: tuple[int, ...] = ()  # all ids, including the last answer's
     turns: tuple[Turn, ...] = ()  # see `Conversation`
     text: str = ""  # the text of the ids, except those of the last answer
-    lead: str = ""  # the prompt's end behind that, which the answer's ids spell: it was healed
+    lead: str = ""  # the end of a healed prompt after that, which the answer's ids spell
     # the ids generated after that; None if there are none yet
     answer: tuple[int, ...] | None = None
     counted: int = 0  # how many messages are in `text`
@@ -102,7 +102,7 @@ class _Thoughts(NamedTuple):
 
     @classmethod
     def of(cls, render: templates.Renderer, control: Iterable[str]) -> _Thoughts | None:
-        """Read it from a rendered example; None if that shows no thoughts."""
+        """Learn this from a rendered example; None if it shows no thoughts."""
         asked = {"role": "user", "content": "question"}
         answer = {"role": "assistant", "content": "answer", "reasoning_content": "thought"}
         try:
@@ -125,7 +125,7 @@ class _Thoughts(NamedTuple):
         return cls(whole[start:first], closing, pattern, start == len(prompt))
 
     def split(self, text: str) -> tuple[str, str]:
-        """Return the text said in an answer, and the thoughts before it."""
+        """Return the text of an answer, and the thoughts before it."""
         mark = self.closing.strip()
         end = self.control.match(mark)
         if end and end[0] != mark:
@@ -158,7 +158,7 @@ class _Thoughts(NamedTuple):
 
 
 def _continued_by(message: dict[str, Any], state: _State, said: str) -> dict[str, Any]:
-    """Return a message whose text goes on, from where a prompt ended."""
+    """Return a message whose text continues from the end of a prompt."""
     content = message["content"]
     parts = content if isinstance(content, list) else [{"text": content}]
     at = max(i for i, part in enumerate(parts) if isinstance(part, Mapping) and "text" in part)
@@ -177,13 +177,13 @@ class Conversation:
     Args:
         tokenizer: the model's.
         template: as for `BPETokenizer.apply_chat_template`.
-        system_prompt: the first message, if it is not empty.  Until there is a prompt, a
-            system message that is added takes its place.
-        variables: of the template, ``tools`` and ``documents`` among them.
+        system_prompt: the first message, if it is not empty.  Until there is a prompt,
+            adding a system message replaces it.
+        variables: of the template, such as ``tools`` and ``documents``.
 
     Attributes:
         messages: the conversation so far.
-        rewrites: each time that the template wrote the past in another way.
+        rewrites: each time that the template rendered earlier turns differently.
     """
 
     def __init__(
@@ -206,15 +206,15 @@ class Conversation:
         """The ids that a model has seen or generated, as they were.
 
         They are those of the last `prompt`, and those of the `answer` to it, if there is
-        one, its stop token included whatever it is.
+        one, including its stop token, whatever that is.
         """
         return list(self._state.ids)
 
     @property
     def turns(self) -> list[Turn]:
-        """The tokens of each message; together they are as many as `ids`.
+        """The number of tokens of each message; they add up to the number of `ids`.
 
-        The last one's are those of the answer to come, or that came.
+        The last one is for the answer, whether it is complete or still to come.
         """
         return list(self._state.turns)
 
@@ -222,10 +222,10 @@ class Conversation:
     def drifts(self) -> list[Drift]:
         """Where `ids` are not those of their text, in each stretch between control tokens.
 
-        A model may sample other tokens than `encode` gives for what it said.  `ids` keep them;
-        whoever renders the messages and encodes them again gets others: docs/canonical.md.
+        A model may sample other tokens than `encode` gives for its answer.  `ids` keep them;
+        rendering the messages and encoding them again gives others: docs/canonical.md.
         """
-        from bpe_tokenizer_tools.prompts.canonical import differences  # few ask for it
+        from bpe_tokenizer_tools.prompts.canonical import differences  # rarely used
 
         ends = [*itertools.accumulate(turn.tokens for turn in self._state.turns)]
         return [
@@ -268,23 +268,23 @@ class Conversation:
         return taken
 
     def reset(self) -> None:
-        """Take back all but the system prompt."""
+        """Remove everything but the system prompt."""
         self.messages = [message for message in self.messages[:1] if message["role"] == "system"]
         self._state, self._past = _State(), []
 
     # -- Ids ---
 
     def prompt(self, continue_final_message: bool = False) -> list[int]:
-        """Return the ids that a model goes on from, to answer.
+        """Return the ids for a model to answer.
 
-        They begin with `ids` as they were, but for one id: a stop token behind the last
-        answer that the template does not write there is left out, and what the template
-        writes there follows.  If the template writes the past in another way, all is
-        encoded anew, and `rewrites` grows.  A prompt that was not answered is forgotten.
+        They begin with `ids` as they were, with one exception: if the last answer ended with a
+        stop token that the template doesn't write there, what the template writes replaces it.
+        If the template renders earlier turns differently, everything is encoded again, and
+        `rewrites` grows.  A prompt that was not answered is forgotten.
 
         Args:
-            continue_final_message: end within the last message, the assistant's: the `answer`
-                continues it.
+            continue_final_message: end within the assistant's last message, which the `answer`
+                continues.
 
         Raises:
             ValueError: the template refuses this conversation, or it has nothing to continue.
@@ -307,23 +307,23 @@ class Conversation:
         """Render up to the end of the last message, the assistant's."""
         role = self.messages[-1]["role"] if self.messages else None
         if role != "assistant":
-            got = f"the last one is of role {role!r}" if role else "there is none"
-            raise ValueError(f"continue_final_message continues an assistant's message, and {got}")
+            got = f"the last one has the role {role!r}" if role else "there is none"
+            raise ValueError(f"continue_final_message continues an assistant's message, but {got}")
         return continued(self._render, self.messages, "content")
 
     def heal(self) -> CoveringTree:
-        """Take back the ids at the end of the prompt that a longer text might not have.
+        """Remove the ids at the end of the prompt that a longer text might not have.
 
-        The ids of the `answer` then begin with those that spell this end again.
+        The ids of the `answer` then begin with ids that spell this end again.
 
         Returns:
-            How they may do so, as `bpe_tokenizer_tools.prompts.covering_tree` does.
+            The ways to spell it, as `bpe_tokenizer_tools.prompts.covering_tree` returns them.
 
         Raises:
-            RuntimeError: there is no prompt, or it is answered already.
+            RuntimeError: there is no prompt, or it is already answered.
             ValueError: the tokenizer can't be healed.
         """
-        from bpe_tokenizer_tools.prompts import completing, healing  # few ask for it
+        from bpe_tokenizer_tools.prompts import completing, healing  # rarely used
 
         state = self._asked()
         tree = completing.heal_ids(self.tokenizer, list(state.ids))
@@ -331,7 +331,7 @@ class Conversation:
         text, lead = state.text, tree.prefix.decode()
         if not text.endswith(lead):
             text = core.normalize(text, self.tokenizer.normalizer)
-        if not text.endswith(lead):  # the tokenizer puts a space before it, say
+        if not text.endswith(lead):  # for example, the tokenizer puts a space before it
             return healing.CoveringTree(self.ids, b"", {})
         text = text.removesuffix(lead)
         turns, left = list[Turn](), len(tree.ids)
@@ -347,15 +347,15 @@ class Conversation:
         return self._state
 
     def forget_prompt(self) -> None:
-        """Take back a prompt that was not answered; its messages stay."""
+        """Drop a prompt that was not answered; its messages stay."""
         if self._past and self._state.answer is None:
             self._state = self._past.pop()
 
     def _find_end(self, state: _State, text: str) -> tuple[int, bool] | None:
         """Return how much of a text the ids cover, with or without the last one.
 
-        None if the text differs.  White space around an answer may be missing: templates
-        strip what they are given.  The last id may be a stop token that is not theirs.
+        None if the text differs.  White space around an answer may be missing, because
+        templates strip it.  The last id may be a stop token that isn't the template's.
         """
         said, stop = self._said(state.answer or ())
         before = state.text + (state.lead if said else "")
@@ -375,9 +375,9 @@ class Conversation:
         return self.tokenizer.decode(ids[:n]), self.tokenizer.decode(ids[n:])
 
     def _extended(self, state: _State, text: Marked, start: int, n: int) -> _State:
-        """Append the ids of a text, from a place, to a state's, and count them.
+        """Append the ids of a text, from a place on, to a state's, and count them.
 
-        It has `n` whole messages, and what comes before an answer, or the beginning of one.
+        The text has `n` whole messages, and then the header or the beginning of an answer.
         """
         self._render.check(text)
         ids, offsets = encoding.encode(self._render, text, start=start)
@@ -409,22 +409,22 @@ class Conversation:
     def answer(
         self, ids: Iterable[int], content: str | None = None, rest: str = "", **fields: Any
     ) -> str:
-        """Add what a model generated after `prompt`, including its stop token.
+        """Add the ids that a model generated after `prompt`, including its stop token.
 
-        The message gets what was said as its content.  Thoughts before it become its
-        ``reasoning_content``, where the template has a place for them.  Where it writes an
-        answer as messages with headers of control tokens, that which is said after the
-        thoughts is taken, else what follows the last control token.  `ids` keep all.
+        Their text becomes the message's content.  Thoughts before it become its
+        ``reasoning_content``, if the template has a place for them.  If the template writes an
+        answer as several messages with headers of control tokens, the content is the text after
+        the thoughts, or else after the last control token.  `ids` keep everything.
 
-        `content` is what the message says; by default what the ids stand for, without the control
-        token at their end.  `rest` was said after the ids: of an answer that is cut off within a
-        token, that token's beginning.  Other fields of the message, such as ``tool_calls``, follow.
+        `content` replaces the text of the ids, which leaves out the control token at their end.
+        `rest` is text after the ids: if an answer is cut off within a token, that token's
+        beginning.  Other fields of the message, such as ``tool_calls``, are keywords.
 
         Returns:
             The content.
 
         Raises:
-            RuntimeError: nothing was asked, or it is answered already.
+            RuntimeError: there is no prompt, or it is already answered.
         """
         state = self._asked()
         new = tuple(ids)

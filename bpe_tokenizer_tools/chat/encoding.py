@@ -1,14 +1,14 @@
-"""From a rendered conversation to ids: which added tokens may come out of which text.
+"""From a rendered conversation to ids: which text may produce which added tokens.
 
-An added token, special or not, comes out of the template's own text, never out of what
-people wrote.  There are two exceptions, both safe:
+Only the template's own text produces added tokens, special or not; user-supplied text
+doesn't.  There are two exceptions, both safe:
 
 - A token that only spells text, white space or a single character, controls nothing.
-- In what the assistant itself said before, the marks that its template writes or reads
-  inside an answer count, such as ``<think>``.  The marks around turns do not.
+- In the assistant's earlier answers, the marks that its template writes or reads inside an
+  answer are recognized, such as ``<think>``.  The marks around turns are not.
 
-`content_tokens="as-huggingface"` gives this up, for those who need HuggingFace's ids for
-contents that hold marks.
+`content_tokens="as-huggingface"` turns this off, for those who need HuggingFace's ids for
+contents with marks in them.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def encode(
 ) -> tuple[list[int], list[Span]]:
     """Encode a rendered conversation, starting at a place.
 
-    `allowed_special` says which special tokens of the template's own text become ids; `start` is
-    the place, in characters; a `session` knows the ids of the conversation before.
+    `allowed_special` says which special tokens in the template's own text become ids; `start` is
+    a place in characters; a `session` knows the ids of the conversation before.
 
     Returns:
         The ids, and the (start, end) characters of each after the place.
@@ -85,10 +85,9 @@ def encode(
 
 # -- Marks in the assistant's own words ----------------------------------------
 #
-# Which these are is read off the template: it renders examples, and the tokens in its own
-# text between what the messages say show what they are for.  One that stands around the
-# turns of every example marks turns.  A mark taken for one of turns by mistake becomes text,
-# which is safe.
+# The template shows which these are: it renders examples, and the tokens in its own text
+# between the messages show what they are for.  A token around the turns of every example
+# marks turns.  A mark that is mistaken for a turn mark becomes text, which is safe.
 
 _DOCUMENTS = [{"title": "title", "text": "text"}]
 _USER = {"role": "user", "content": "question"}
@@ -124,7 +123,7 @@ _THINKING: list[dict[str, Any]] = [
 
 
 def _marks_in_answers(render: Renderer, pieces: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """Return the marks that count in the assistant's text; computed only if it has one."""
+    """Return the marks to recognize in the assistant's text; computed only if it has any."""
     plain = [token for token in render.tokenizer.added_tokens if not token.special]
     marks = frozenset(token.content for token in plain if not core.spells_text(token))
     said = "\0".join(part for part, writer in pieces if writer == ASSISTANT)
@@ -178,7 +177,7 @@ def _gaps(
             text = jinja.render(source, given, asked, **own, **thinking)
         except ExceededError:
             raise
-        except ValueError:  # the template knows no such conversation
+        except ValueError:  # the template refuses such a conversation
             continue
         ends = [*(each["role"] for each in messages), "prompt" if asked else "end", "others"]
         before, written = -1, ""

@@ -1,10 +1,10 @@
 """Chat templates in Jinja, rendered so that each character's origin is known.
 
 Templates are compiled with one change: their constants, and the text outside of their
-tags, are marked as the template's own.  All else that they print was given to them, or
-made of what was given to them.  Jinja's sandbox limits what a template may do, and a budget
-how much: see budget.py.  Filters, globals and options are those of HuggingFace's
-``apply_chat_template``, so that its templates render as they do there.
+tags, are marked as the template's own.  Everything else that they print comes from their
+input.  Jinja's sandbox limits what a template may do, and a budget limits how much: see
+budget.py.  Filters, globals and options are those of HuggingFace's ``apply_chat_template``,
+so templates render as they do there.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def _own_text(value: str) -> Marked:
 
 
 def _own(value: Any) -> Any:
-    """Mark a constant of a template, with all that is in it."""
+    """Mark a constant of a template, with everything in it."""
     if type(value) is str:
         return _own_text(value)
-    if isinstance(value, str):  # marked already, perhaps
+    if isinstance(value, str):  # it may already be marked
         return Marked(value, TEMPLATE)
     if isinstance(value, (list, tuple)):
         return type(value)(map(_own, value))
@@ -156,7 +156,7 @@ def _refuse(message: Any) -> None:
 
 def _strftime_now(form: str) -> str:
     if len(form) > 1_000:
-        raise ValueError(f"strftime_now: a form of {len(form):,} characters, expected up to 1,000")
+        raise ValueError(f"strftime_now: a format of {len(form):,} characters; the limit is 1,000")
     return datetime.datetime.now().strftime(form)
 
 
@@ -295,7 +295,7 @@ class MarkingGenerator(CodeGenerator):
 
     def _output_child_to_const(self, node: Any, frame: Any, finalize: Any) -> str:
         if not isinstance(node, (nodes.TemplateData, nodes.Const)):
-            raise nodes.Impossible  # nothing is computed before it is needed
+            raise nodes.Impossible  # compute nothing before it is needed
         return super()._output_child_to_const(node, frame, finalize)
 
     def visit_Const(self, node: Any, frame: Any) -> None:
@@ -485,7 +485,7 @@ class Environment(ImmutableSandboxedEnvironment):
         return obj(*args, **kwargs)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Show what every string has, and no more."""
+        """Allow only what every string has."""
         is_ours = isinstance(obj, Marked) and not hasattr(str, attr)
         is_large = attr in _LARGE_METHODS or (isinstance(obj, bytes) and attr != "decode")
         return not (is_ours or is_large) and super().is_safe_attribute(obj, attr, value)
@@ -568,8 +568,8 @@ class _Formatter(SandboxedFormatter):
 def _format(formatter: Formatter, form: Marked, args: Any, kwargs: Any) -> Marked:
     """Do what ``str.format`` does, in the sandbox.
 
-    NOTE: if users wrote a part of the form, it decides what goes where, and its fields' names
-    may look like the template's text.  The result counts as theirs.
+    NOTE: if users wrote part of the format, they decide what goes where, and the names of its
+    fields may look like the template's text.  So the result counts as theirs.
     """
     expected = formatter.vformat(form.plain, args, kwargs)
     if not form.trusted:
@@ -640,7 +640,7 @@ _ENVIRONMENT.globals.update(
     namespace=PlainNamespace,
     range=beginnings.numbers,
 )
-del _ENVIRONMENT.globals["lipsum"]  # Latin text at random, without end
+del _ENVIRONMENT.globals["lipsum"]  # random Latin text of any length
 
 _MAX_SOURCE = 2**17  # characters; the longest in use has 17,000
 
@@ -649,7 +649,7 @@ _MAX_SOURCE = 2**17  # characters; the longest in use has 17,000
 def _compile(source: str) -> Any:
     if len(source) > _MAX_SOURCE:
         size, limit = f"{len(source):,}", f"{_MAX_SOURCE:,}"
-        raise ValueError(f"a chat template of {size} characters, expected up to {limit}")
+        raise ValueError(f"a chat template of {size} characters; the limit is {limit}")
     try:
         return _ENVIRONMENT.from_string(source)
     except Exception as error:

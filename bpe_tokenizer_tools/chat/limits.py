@@ -1,6 +1,6 @@
-"""What Python's methods and Jinja's filters cost, worked out before a template runs them.
+"""What Python's methods and Jinja's filters cost, computed before a template runs them.
 
-They run in one go: once '%999999999d' is being filled in, nothing stops it.
+They can't be interrupted: once Python fills in '%999999999d', nothing stops it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MAX_BITS = 2**16  # of an integer
 
 
 def as_text(value: Any) -> str:
-    """Do what ``str`` does; a list may stand for much more text than it takes."""
+    """Do what ``str`` does; the text of a list may be much larger than the list."""
     if isinstance(value, Marked):
         return value
     if isinstance(value, CONTAINERS):
@@ -29,7 +29,7 @@ def as_text(value: Any) -> str:
 
 
 def compared(value: Any) -> Any:
-    """Return a value that is compared, or looked for."""
+    """Pay for a value that is compared, or looked for; return it."""
     if isinstance(value, str):
         if len(value) >= LONG:
             current().step(len(value) >> 12)
@@ -39,7 +39,7 @@ def compared(value: Any) -> Any:
 
 
 def searched(value: Any) -> Any:
-    """Return a value in which something is looked for."""
+    """Pay for a value in which something is looked for; return it."""
     if isinstance(value, str):
         current().scan(value)
     elif isinstance(value, (list, tuple)):
@@ -139,12 +139,12 @@ def _sliced(budget: Budget, value: Any, count: Any, *_: Any, **more: Any) -> Non
 
 def _rounded(budget: Budget, value: Any, precision: Any = 0, *_: Any, **more: Any) -> None:
     if abs(int(precision)) > 400:
-        raise ValueError(f"round: a precision of {precision}, expected up to 400 digits")
+        raise ValueError(f"round: a precision of {precision} digits; the limit is 400")
 
 
 def _as_number(budget: Budget, value: Any, *_: Any, **more: Any) -> None:
     if isinstance(value, str) and len(value) > 4_300:
-        raise ValueError(f"a number of {len(value):,} digits, expected up to 4,300")
+        raise ValueError(f"a number of {len(value):,} digits; the limit is 4,300")
 
 
 def _summed(budget: Budget, value: Any, attribute: Any = None, start: Any = 0) -> None:

@@ -1,10 +1,10 @@
 """Text that knows, for each of its characters, who wrote it.
 
-A chat template mixes its own text, in which control tokens count, with what people
-wrote, in which they must not.  `Marked` is a string that carries this along: joined,
-cut, stripped, split and replaced, each character keeps its origin.  What a string
-method does that is not followed here gives a plain string, whose origin is unknown
-and which is therefore treated as something people wrote: the safe mistake.
+A chat template mixes its own text, in which control tokens count, with user-supplied text,
+in which they must not.  `Marked` is a string that tracks this: when it is joined, cut,
+stripped, split or replaced, each character keeps its origin.  String methods that aren't
+tracked here return a plain string.  Its origin is unknown, so it is treated as
+user-supplied: an error on the safe side.
 
 >>> text = Marked("<|user|>", TEMPLATE) + Marked(" Hi! ", Origin(0, "content")).strip()
 >>> [(part, origin.trusted) for part, origin in text.runs()]
@@ -49,13 +49,13 @@ _Run = tuple[int, Origin]  # the number of characters with that origin; 0 for an
 
 
 class _Runs:
-    """Where the characters of a text come from; all that is cut from the text shares it.
+    """Where the characters of a text come from; its parts share this object.
 
     So a template may split a long text into many parts: each costs its own length, not that
     of the whole text.
     """
 
-    lease: Any  # of many runs: what a template pays for them
+    lease: Any  # for many runs: what a template pays for them
 
     def __init__(self, runs: tuple[_Run, ...]) -> None:
         self.runs = runs
@@ -85,7 +85,7 @@ class Marked(str):
     _lease: Any  # of a long text made by a template: what it pays for it
 
     def __new__(cls, text: str, origin: Origin = UNKNOWN) -> Marked:
-        """Mark a whole string; one that is marked already stays as it is."""
+        """Mark a whole string; one that is already marked stays as it is."""
         if isinstance(text, Marked):
             return text
         if not isinstance(text, str):
@@ -142,7 +142,7 @@ class Marked(str):
         return self._make("", ((0, origin),))
 
     def _map(self, change: Any) -> Marked:
-        """Return what a method makes of the string, if it goes character by character."""
+        """Return the result of a method that changes each character on its own."""
         if not self.isascii():
             _check_size(_CASE_SIZE * len(self))
         changed = change(self.plain)
@@ -173,7 +173,7 @@ class Marked(str):
         return self._cut(start, max(start, stop)) if step == 1 else self._taken(key)
 
     def _taken(self, key: slice) -> Marked:
-        """Return every so many characters, maybe backward."""
+        """Return a slice with a step, which may go backward."""
         places = range(len(self))[key]
         forward = places if places.step > 0 else places[::-1]
         runs, end = list[_Run](), 0
@@ -209,7 +209,7 @@ class Marked(str):
         _check_form(self.plain, values)
         pieces = re.split(r"%(s|%)", str.__str__(self))
         if not self.trusted or "%" in "".join(pieces[::2]) or isinstance(values, dict):
-            # The form's author decides what goes where.  Only %s is followed.
+            # The format's author decides what goes where.  Only %s is tracked.
             return Marked(str.__mod__(self, values))
         Marked(str.__mod__(self, values))  # raises what str raises
         given = iter(values if isinstance(values, tuple) else (values,))
@@ -339,7 +339,7 @@ def concat(parts: Iterable[str]) -> Marked:
 
 
 def _check_size(size: int) -> None:
-    """Check that a template may make so many bytes, if one runs."""
+    """Check that the running template, if any, may make this many bytes."""
     if CURRENT.budget is not None:
         CURRENT.budget.need(size)
 
@@ -365,5 +365,5 @@ def _check_form(form: str, values: Any) -> None:
 
 
 def asked_size(digits: str) -> int:
-    """Read a width or a precision; one of many digits is as good as the first 12."""
+    """Read a width or a precision, at most its first 12 digits."""
     return int(digits.lstrip("0")[:12] or 0)

@@ -10,11 +10,11 @@ from typing import Any
 
 from bpe_tokenizer_tools import core
 
-THOUGHTS = ("reasoning_content", "thinking", "reasoning")  # names of one thing
+THOUGHTS = ("reasoning_content", "thinking", "reasoning")  # names for the same field
 
 
 def copy_data(value: Any, mark: Callable[[str], str] = str) -> Any:
-    """Copy plain data, each string through `mark`; other objects become "<their type>"."""
+    """Copy plain data, passing each string through `mark`; other objects become "<TypeName>"."""
     if isinstance(value, str):
         return mark(str.__str__(value))  # of a subclass, too, such as an Enum
     if value is None or isinstance(value, (bool, int, float)):
@@ -29,7 +29,7 @@ def copy_data(value: Any, mark: Callable[[str], str] = str) -> Any:
 
 
 def with_thoughts(message: dict[str, Any]) -> dict[str, Any]:
-    """Give a message's thoughts both names by which templates read them, as HuggingFace does."""
+    """Give a message's thoughts both names that templates read, as HuggingFace does."""
     found = [message[name] for name in THOUGHTS if name in message]
     return {"thinking": found[0], **message, "reasoning_content": found[0]} if found else message
 
@@ -57,8 +57,8 @@ def find_template(template: Any, own: Mapping[str, str], added: Collection[str])
 
 
 _PAIRS = (
-    "expected (text, trusted) pairs: the template's own text is trusted, what people wrote is not, "
-    'as in `yield "<|im_start|>user\\n", True; yield message["content"], False`'
+    "expected (text, trusted) pairs: the template's own text is trusted, and user-supplied text is "
+    'not, as in `yield "<|im_start|>user\\n", True; yield message["content"], False`'
 )
 
 

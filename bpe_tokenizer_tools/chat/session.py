@@ -1,12 +1,12 @@
-"""Chat with a model: messages in, text out, this library's tokenizer at both ends.
+"""Chat with a model: messages in, text out, with this library's tokenizer at both ends.
 
     session = Session("model.gguf")
     for piece in session.reply("What is a merge?"):
         print(piece, end="", flush=True)
 
-Before any weights are loaded the tokenizer is compared with the model; without one, the
-model's own is taken.  See `bpe_tokenizer_tools.backends` for what runs the model, and
-`bpe_tokenizer_tools.chat.conversation` for what is kept of the conversation.
+The tokenizer is compared with the model before any weights are loaded; by default it is the
+model's own.  `bpe_tokenizer_tools.backends` runs the model, and
+`bpe_tokenizer_tools.chat.conversation` keeps the conversation.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Reply:
     """What an answer took.
 
     Attributes:
-        text: the answer as it was yielded, thoughts and all.
+        text: the answer as it was yielded, including thoughts.
         prompt_tokens: how many ids the model was given.
-        new_tokens: how many it generated, those of a string that stopped it included.
+        new_tokens: how many it generated, including those of a string that stopped it.
         seconds: how long that took.
-        finish: "stop", it came to an end; "length", it was cut off; "cancelled"; "error",
-            the model failed.
+        finish: "stop" if the answer is complete, "length" if it was cut off, "cancelled", or
+            "error" if the model failed.
     """
 
     text: str = ""
@@ -49,7 +49,7 @@ class Reply:
 
     @property
     def tokens_per_second(self) -> float:
-        """How fast the answer was generated, the prompt's reading included."""
+        """How fast the answer was generated, including reading the prompt."""
         return self.new_tokens / self.seconds if self.seconds else 0.0
 
 
@@ -64,16 +64,16 @@ class Session:
         backend: as for `backends.open_model`.
         n_gpu_layers: as for `backends.open_model`.
         n_ctx: as for `backends.open_model`.
-        variables: of the template, ``tools`` and ``documents`` among them.
+        variables: of the template, such as ``tools`` and ``documents``.
 
     Attributes:
         tokenizer: the tokenizer in use.
         model: the `Backend` in use.
         conversation: the `Conversation`.
-        last: the `Reply` that the last call of `reply` is, or was, about.
+        last: the `Reply` of the last call of `reply`, or the one in progress.
 
     Raises:
-        ValueError: the tokenizer does not fit the model, or none is there; or the template
+        ValueError: the tokenizer does not fit the model, or there is none; or the template
             writes control tokens that the tokenizer does not have.
         FileNotFoundError, FileFormatError, ImportError, RuntimeError: as `open_model`.
     """
@@ -106,7 +106,7 @@ class Session:
 
     @property
     def stop_ids(self) -> frozenset[int]:
-        """The ids that end an answer: of the tokenizer's roles, the template and the model."""
+        """The ids that end an answer: from the tokenizer's roles, the template and the model."""
         named = (self.tokenizer.eos_token, self.conversation.end_of_turn)
         control = self.tokenizer.special_tokens
         ids = {control[token] for token in named if token in control} | self.model.stop_ids
@@ -126,11 +126,10 @@ class Session:
     ) -> Iterator[str]:
         """Yield an answer, piece by piece, as the model generates it.
 
-        The question and the answer become part of the conversation: of the answer, all
-        that was yielded, and the ids that this takes.  Closing the iterator, Ctrl-C, or
-        another call of this, ends the answer; what was yielded so far is kept.  If that is
-        nothing, the question is taken back, as it is when the model fails, whatever was
-        yielded until then: the conversation is as it was before.
+        The question and the answer become part of the conversation: all text that was
+        yielded, and its ids.  Closing the iterator, Ctrl-C, or another call ends the answer,
+        and what was yielded so far is kept.  If nothing was yielded, or if the model fails,
+        the question is removed, and the conversation is as it was before.
 
         Args:
             content: the user's message; None answers the conversation as it is.
@@ -140,10 +139,10 @@ class Session:
             top_k: see there.
             seed: see there.
             stop: also end before the first place where one of these strings begins.
-            heal: let the model choose the tokens at the end of the prompt, behind its last control
-                token, as `bpe_tokenizer_tools.prompts.heal` says; they count as new tokens.
-            continue_final_message: go on with the last message, which is the assistant's; what
-                is yielded becomes its end.  With `heal`, it may end within a word.
+            heal: let the model choose the tokens at the end of the prompt, after its last control
+                token, as `bpe_tokenizer_tools.prompts.heal` does; they count as new tokens.
+            continue_final_message: continue the last message, which must be the assistant's;
+                the answer is appended to it.  With `heal`, it may end within a word.
 
         Raises:
             ValueError: the prompt leaves no room for an answer; an argument is wrong; the
@@ -155,7 +154,7 @@ class Session:
             got = core.shorten(continue_final_message)
             raise TypeError(f"continue_final_message must be True or False here, got {got}")
         if continue_final_message and content is not None:
-            raise ValueError("continue_final_message goes on with an answer: pass no content")
+            raise ValueError("continue_final_message continues an answer: pass no content")
         running = self._running()
         if running:
             running.close()
@@ -233,11 +232,11 @@ class Session:
             reply.text = "".join(given)
             is_lost = reply.finish == "error" or (reply.finish == "cancelled" and not given)
             if self.conversation.messages == messages:  # else it was changed in the meantime
-                lead = healed.prefix.decode() if healed else ""  # which the ids begin with
+                lead = healed.prefix.decode() if healed else ""  # the ids begin with it
                 self._take_back(is_asked) if is_lost else self._keep(taken, lead + reply.text)
 
     def _keep(self, ids: list[int], text: str) -> None:
-        """Keep an answer: its text, and the first ids that give no more than this text."""
+        """Keep an answer: its text, and the first ids whose text isn't longer."""
         end = len(ids)
         while not text.startswith(said := self.tokenizer.decode(ids[:end], True)):
             end -= 1

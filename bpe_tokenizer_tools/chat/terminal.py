@@ -1,7 +1,7 @@
 """The command `chat`: talk to a model in a terminal, or through a pipe.
 
-The model's text goes to stdout as it comes, everything else to stderr.  A model may say
-anything, so that no control character of it reaches a terminal: it could move the cursor,
+The model's text goes to stdout as it comes, everything else to stderr.  A model may write
+anything, so its control characters never reach a terminal: they could move the cursor,
 rename the window, or type on the user's behalf.
 """
 
@@ -144,7 +144,7 @@ def _history(environment: Mapping[str, str]) -> Any:
 
 @contextlib.contextmanager
 def one_interrupt() -> Iterator[None]:
-    """Let one Ctrl-C through, so that nothing disturbs what puts things in order after it."""
+    """Let one Ctrl-C through; ignore others, so that the first can be handled undisturbed."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread gets any
         return
@@ -166,9 +166,9 @@ def one_interrupt() -> Iterator[None]:
 class Console:
     """A session with a model, and where to show what happens in it.
 
-    `options` are for each call of the session's `reply`.  `interactive` tells whether somebody sits
-    there who can give commands.  With `as_json`, each answer is a JSON object, shown when it is
-    complete; `quiet` shows nothing but answers, errors and what is asked for.
+    `options` are for each call of the session's `reply`.  `interactive`: whether a person types,
+    who can give commands.  With `as_json`, each answer is a JSON object, shown when it is complete;
+    `quiet` only shows answers, errors and what a command asks for.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Console:
         print(visible(text), file=self.err, flush=True)
 
     def _mention(self, text: str) -> None:
-        """Show something that need not be known."""
+        """Show something that `quiet` hides."""
         if not self.quiet:
             print(f"{self._dim}{visible(text)}{self._plain}", file=self.err, flush=True)
 
@@ -208,7 +208,7 @@ class Console:
     # -- Answers ---
 
     def answer(self, content: str) -> None:
-        """Show what the model answers; what of it stays, `Session.reply` says."""
+        """Show the model's answer; `Session.reply` decides which part of it is kept."""
         talk = self.session.conversation
         rewrites, pieces = len(talk.rewrites), None
         try:
@@ -216,7 +216,7 @@ class Console:
             if len(talk.rewrites) > rewrites:
                 kept = talk.rewrites[-1].kept
                 self._mention(
-                    "the template now writes the conversation so far in another way; the first "
+                    "the template now renders the earlier turns differently; the first "
                     f"{kept:,} tokens are as before"
                 )
             for piece in pieces:
@@ -254,7 +254,7 @@ class Console:
     def _advice(self) -> str:
         if not self.interactive:
             return ""
-        return ": /undo takes back the last question, /reset all; or start with a larger --n-ctx"
+        return ": /undo removes the last question, /reset all of it; or use a larger --n-ctx"
 
     def _facts(self) -> dict[str, Any]:
         last, model = self.session.last, self.session.model
@@ -284,9 +284,9 @@ class Console:
                     self.answer(text[1:] if slashed else text)
         except KeyboardInterrupt:
             pass
-        except OSError:  # nobody reads the output any more
+        except OSError:  # nobody reads the output anymore
             raise
-        except Exception as error:  # the next question may go well
+        except Exception as error:  # the next question may succeed
             full = self.session.last.prompt_tokens >= (self.session.model.context or float("inf"))
             self.tell(f"error: {core.one_line(error)}{self._advice() if full else ''}")
         return True
@@ -321,7 +321,7 @@ class Console:
         talk.reset()  # so that everything is encoded again
         talk.messages.clear()
         talk.extend([{"role": "system", "content": text}, *rest])
-        self.tell("the system prompt is set" + ("; the conversation goes on" if rest else ""))
+        self.tell("the system prompt is set" + ("; the conversation continues" if rest else ""))
 
     def _do_reset(self) -> None:
         self.session.conversation.reset()
@@ -330,14 +330,14 @@ class Console:
 
     def _do_undo(self) -> None:
         taken = self.session.conversation.undo()
-        self.tell(f"taken back: {_beginning(taken[0])}" if taken else "there is nothing to undo")
+        self.tell(f"removed: {_beginning(taken[0])}" if taken else "there is nothing to undo")
 
     def _do_save(self, name: str) -> None:
         path = Path(os.path.expanduser(name))
         if not name:
             self.tell("expected a file: /save FILE")
         elif os.path.lexists(path):
-            self.tell(f"{path} is there already; /save writes new files only")
+            self.tell(f"{path} already exists; /save only writes new files")
         else:
             messages = self.session.conversation.messages
             text = json.dumps({"messages": messages}, ensure_ascii=False, indent=2) + "\n"
@@ -357,7 +357,7 @@ class Console:
         self.tell(f"     {'sum':<10}{sum(turn.tokens for turn in turns):>8,}{of}")
 
     def _turns(self) -> list[Turn]:
-        """Return the tokens of each message, also where the model has not seen them yet."""
+        """Return the tokens of each message, including those the model has not seen yet."""
         talk = self.session.conversation
         if len(talk.turns) == len(talk.messages):
             return talk.turns
@@ -417,7 +417,7 @@ def read_lines(stream: TextIO) -> Iterator[str]:
 def run(
     session: Session, options: Mapping[str, Any], message: str | None, as_json: bool, quiet: bool
 ) -> None:
-    """Talk: about one message, the lines of standard input, or with who sits at the terminal.
+    """Chat: with one message, with the lines of standard input, or with a person at the terminal.
 
     `options` are for `Session.reply`; a `message` of None reads standard input.  With `as_json`,
     each answer is a JSON object; `quiet` prints answers and errors only.

@@ -1,7 +1,7 @@
 """The tools of a chat, as the JSON schemas that templates print.
 
-A dict is printed as it stands.  A function becomes what transformers makes of it, since the
-order of a schema's keys is part of what models were trained on.
+A dict is printed unchanged.  A function becomes the schema that transformers makes of it, since
+models were trained with the order of its keys.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def schemas(tools: Iterable[dict[str, Any] | Callable[..., Any]]) -> list[dict[s
     if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Iterable):
         raise TypeError(
             f"tools must be a list of functions and JSON schemas, got {type(tools).__name__}; "
-            "a single tool goes into a list of one"
+            "put a single tool into a list"
         )
     return [tool if isinstance(tool, dict) else schema(tool) for tool in tools]
 

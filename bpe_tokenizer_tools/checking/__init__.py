@@ -1,1 +1,1 @@
-"""Does it hold? Other loaders, odd tokens, published answers, a model's embeddings."""
+"""Checks: other loaders, odd tokens, published answers, a model's embeddings."""

@@ -4,9 +4,9 @@ r"""Does every library give the ids that this one gives?
     report = check(tokenizer, path)       # or: the files it came from
     print(report); report.ok
 
-Each installed library loads the tokenizer, from the files themselves where it reads
-their format, else from an export.  Then all of them encode and decode the same texts:
-`CONFORMANCE_TEXTS`, the special tokens between words, and texts put together from the
+Each installed library loads the tokenizer: from the files themselves if it reads their
+format, or else from an export.  Then all of them encode and decode the same texts:
+`CONFORMANCE_TEXTS`, the special tokens between words, and texts built from the
 tokenizer's own vocabulary, which find a changed merge that no sentence would.
 
 A library that fails is a row of the table, never a traceback.
@@ -46,21 +46,21 @@ from bpe_tokenizer_tools.support.text import Printed
 EQUAL, DIFFERS, NOT_INSTALLED = "equal", "differs", "not installed"
 APPROXIMATE = "approximate"  # llama.cpp is known to split some text differently; all else is equal
 CANNOT_LOAD = "cannot load"
-FAILS = "fails"  # it has loaded it, and cannot encode or decode
+FAILS = "fails"  # it loads the tokenizer, but can't encode or decode
 NOT_APPLICABLE = "not applicable"  # it can't represent the tokenizer, or doesn't read the format
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first thing that a library does otherwise."""
+    """The first thing that a library does differently."""
 
     what: str  # "decode", "encode", or that followed by ", special tokens allowed," or the like
     text: str  # the text encoded, or whose ids were decoded
     position: int  # the first id that differs, or the first character of decoded text
     expected_ids: list[int]  # a few of this library's ids from there
     ids: list[int]  # the other library's
-    expected_tokens: list[str]  # the same as this library spells them
-    tokens: list[str]  # the ids of the other as the other spells them
+    expected_tokens: list[str]  # the tokens of `expected_ids`, as this library writes them
+    tokens: list[str]  # the tokens of `ids`, as the other library writes them
 
     def __str__(self) -> str:
         place = f"{self.what} {core.shorten(self.text, 48)}"
@@ -86,7 +86,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report(Printed):
-    """The results of `check`; printed, a table."""
+    """The results of `check`; printing it shows a table."""
 
     rows: list[Row]
     findings: list[Finding] = field(default_factory=list)
@@ -125,11 +125,11 @@ class Report(Printed):
 
 
 class _NotReadError(Exception):
-    """A library does not read a format, and cannot be given another."""
+    """A library doesn't read a format, and nothing can be exported for it."""
 
 
 class _FailsError(Exception):
-    """A library has loaded a tokenizer, and cannot encode or decode a text."""
+    """A library has loaded a tokenizer, but can't encode or decode a text."""
 
 
 class _Peer(NamedTuple):
@@ -138,13 +138,13 @@ class _Peer(NamedTuple):
     detail: str  # the file loaded, and how
     encode: Callable[[str, bool], Sequence[int]]  # text, whether to recognize special tokens
     decode: Callable[[list[int]], str]  # ids -> text
-    token: Callable[[int], Any]  # id -> how the library spells it
-    surround: Callable[[str], Sequence[int]] | None = None  # encodes with what goes around
-    recognizes: bool = True  # whether it can be asked to recognize special tokens
-    always: bool = False  # it recognizes them, asked or not
-    form: str | None = None  # the normal form that all text has to be brought to first
+    token: Callable[[int], Any]  # id -> how the library writes it
+    surround: Callable[[str], Sequence[int]] | None = None  # encodes with added special tokens
+    recognizes: bool = True  # whether it can recognize special tokens
+    always: bool = False  # whether it always recognizes them
+    form: str | None = None  # the normal form that text must have before
     findings: Sequence[Finding] = ()  # what else was noticed
-    approximation: BPETokenizer | None = None  # the library's, if it differs
+    approximation: BPETokenizer | None = None  # what the library runs, if it only approximates
 
 
 class _Case:
@@ -156,7 +156,7 @@ class _Case:
         self._scratch = scratch
 
     def find(self, kind: str) -> tuple[Path, str]:
-        """Return the file of a kind, or an export; and how it came about, in words."""
+        """Return the file of a kind, or an export; also describe where it comes from."""
         if kind in self.files:
             return self.files[kind], self.files[kind].name
         return self.exported(kind), "through export"
@@ -191,7 +191,7 @@ def _files(path: Path) -> dict[str, Path]:
     elif {"vocab.json", "merges.txt", "tokenizer_config.json"} <= names and (
         "config.json" in names or field_of(path / "tokenizer_config.json", "tokenizer_class")
     ):
-        found = {"directory": path}  # transformers knows by the class what to make of it
+        found = {"directory": path}  # transformers decides by the class
     for name in sorted(names - {"tokenizer.json"}):
         kind = _kind(path / name)
         # Beside a tokenizer.json, only the model that it was made from is equivalent.
@@ -206,7 +206,7 @@ def _kind(file: Path) -> str | None:
         return None
     try:
         kind = formats.format_of(file)
-    except FileFormatError:  # it only begins like one, such as a template with "{%"
+    except FileFormatError:  # it only looks like one, such as a template with "{%"
         return None
     if kind in ("gguf", "tiktoken", "sentencepiece", "tekken"):
         return kind
@@ -218,7 +218,7 @@ def _kind(file: Path) -> str | None:
 
 
 def _load_this(case: _Case) -> _Peer:
-    with warnings.catch_warnings():  # the first load gave its warnings
+    with warnings.catch_warnings():  # the first load already gave them
         warnings.simplefilter("ignore")
         loaded = BPETokenizer.from_pretrained(case.exported("directory"), verbose=False)
     surround = functools.partial(loaded.encode, add_special_tokens=True, allowed_special="all")
@@ -237,7 +237,7 @@ def _own(loaded: BPETokenizer) -> _Peer:
 def first_difference(
     tokenizer: BPETokenizer, other: BPETokenizer, texts: Sequence[str]
 ) -> Difference | None:
-    """Compare two tokenizers of this library; what goes around a text is left out."""
+    """Compare two tokenizers of this library, except the tokens they add around a text."""
     return _first_difference(tokenizer, _own(other), texts)
 
 
@@ -264,7 +264,7 @@ def _load_tokenizers(case: _Case) -> _Peer:
 
 
 def _tokenizers_1(loaded: Any, how: str) -> _Peer:
-    """Return what version 1.0 has loaded, which names what it does in each call."""
+    """Wrap a tokenizer of version 1.0, whose calls differ from those of 0.x."""
 
     def encode(text: str, special: bool, add: bool = False) -> Any:
         options = {"padding": None, "truncation": None, "encode_special_tokens": not special}
@@ -327,7 +327,7 @@ def _load_transformers(case: _Case) -> _Peer:
             str(path), local_files_only=True, trust_remote_code=False, use_fast=True
         )
     if hasattr(loaded, "model_max_length"):
-        loaded.model_max_length = 10**30  # it warns of texts that are longer
+        loaded.model_max_length = 10**30  # so that it doesn't warn about long texts
 
     def encode(text: str, special: bool, add: bool = False) -> Any:
         return loaded.encode(text, add_special_tokens=add, split_special_tokens=not special)
@@ -347,7 +347,7 @@ def _load_transformers(case: _Case) -> _Peer:
 
 @contextlib.contextmanager
 def _quiet(set_level: Callable[[int], Any], before: int) -> Iterator[None]:
-    """Silence a library, by what sets the level of its log."""
+    """Silence a library with the function that sets its log level."""
     set_level(logging.CRITICAL + 1)
     try:
         yield
@@ -358,7 +358,7 @@ def _quiet(set_level: Callable[[int], Any], before: int) -> Iterator[None]:
 def _rewritten(loaded: Any, folder: Path) -> list[Finding]:
     """Find the parts of tokenizer.json that a class of transformers has replaced.
 
-    Few texts show it where the vocabulary is small; the parts themselves always do.
+    With a small vocabulary, few texts show that; the parts themselves always do.
     """
     backend = getattr(loaded, "backend_tokenizer", None)
     path = folder / "tokenizer.json"
@@ -387,7 +387,7 @@ def _rewritten(loaded: Any, folder: Path) -> list[Finding]:
 
 
 def _without_offsets(component: Any) -> Any:
-    """Leave out of components what only offsets depend on, and Sequences of one."""
+    """Remove from components what only offsets depend on, and Sequences of one."""
     if isinstance(component, list):
         return list(map(_without_offsets, component))
     if not isinstance(component, dict):
@@ -428,12 +428,12 @@ def _load_tiktoken(case: _Case) -> _Peer:
 
 
 def _with_ranks_of(loaded: Any, path: Path) -> Any:
-    """Make the same encoding with the ranks as tiktoken's own loader reads a file."""
+    """Make the same encoding from the ranks that tiktoken's own loader reads from a file."""
     from unittest import mock
 
     from tiktoken.load import load_tiktoken_bpe
 
-    with mock.patch.dict(os.environ, TIKTOKEN_CACHE_DIR=""):  # or it copies the file there
+    with mock.patch.dict(os.environ, TIKTOKEN_CACHE_DIR=""):  # so that it doesn't cache the file
         ranks = load_tiktoken_bpe(str(path))
     return type(loaded)(
         name=loaded.name,
@@ -482,8 +482,8 @@ def _not_normalized(tokenizer: BPETokenizer, library: str) -> list[Finding]:
     form = tokenizer.normalizer
     if form is None:
         return []
-    message = f"{library} does not normalize text; compared is text that is {form} already"
-    return [Finding("note", "normalization", message, f"normalize to {form} what is given to it")]
+    message = f"{library} does not normalize text; only text already in {form} was compared"
+    return [Finding("note", "normalization", message, f"normalize text to {form} before it")]
 
 
 class _LlamaVocabulary:
@@ -499,8 +499,8 @@ class _LlamaVocabulary:
             raise ValueError(f"llama.cpp refuses {path.name}")
         self._vocab = llama.llama_model_get_vocab(self._model)
         escapes = llama.llama_vocab_type(self._vocab) == llama.LLAMA_VOCAB_TYPE_SPM
-        # NOTE: for the others, llama_detokenize also takes away spaces before full stops
-        # and the like; what is said to users are the pieces.
+        # NOTE: for the others, llama_detokenize also removes spaces before periods and the
+        # like; users see the pieces.
         self.decode = self._decode_all if escapes else self._decode_pieces
 
     def encode(self, text: str, special: bool, add: bool = False) -> list[int]:
@@ -542,12 +542,12 @@ class _LlamaVocabulary:
 
 
 def _quiet_llama() -> contextlib.AbstractContextManager[None]:
-    """Silence llama.cpp, which writes to stderr what this logger lets through."""
+    """Silence llama.cpp, which writes what this logger lets through to stderr."""
     log = logging.getLogger("llama-cpp-python")
     return _quiet(log.setLevel, log.level)
 
 
-# module to import -> (name on the package index, how it is loaded)
+# module to import -> (name on the package index, the function that loads the tokenizer)
 _LOADERS: dict[str, tuple[str, Callable[[_Case], _Peer]]] = {
     "bpe_tokenizer": ("bpe-tokenizer", _load_this),
     "tokenizers": ("tokenizers", _load_tokenizers),
@@ -567,7 +567,7 @@ _LOADERS: dict[str, tuple[str, Callable[[_Case], _Peer]]] = {
 def check(
     tokenizer: BPETokenizer, path: Path | None = None, texts: Sequence[str] | None = None
 ) -> Report:
-    """Load a tokenizer through every library that is installed, and compare.
+    """Load a tokenizer through every installed library, and compare.
 
     The other libraries load the files at `path`, where the tokenizer came from; None saves or
     exports it for them.  All encode `texts`, by default `conformance_texts`.
@@ -590,15 +590,16 @@ def check(
 
 
 def check_texts(tokenizer: BPETokenizer, texts: Sequence[str] | None = None) -> Report:
-    """Compare with every library that is installed, on texts; the report's `ok` says if all agree.
+    """Compare with every installed library on texts; the report's `ok` says if all agree.
 
-    None means `conformance_texts`: samples in many scripts, and what the split pattern tells apart.
+    None means `conformance_texts`: samples in many scripts, and texts that the split pattern may
+    cut differently elsewhere.
     """
     return check(tokenizer, texts=texts)
 
 
 def _compare_with(case: _Case, module: str, texts: Sequence[str]) -> tuple[Row, Sequence[Finding]]:
-    """Load with one library and compare; whatever it raises becomes a row."""
+    """Load with one library and compare; any error becomes a row."""
     (package, load), version = _LOADERS[module], None
     try:
         with warnings.catch_warnings():
@@ -619,7 +620,7 @@ def _compare_with(case: _Case, module: str, texts: Sequence[str]) -> tuple[Row, 
         return _refused(case, package, version) or Row(package, version, FAILS, str(reason)), ()
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a panic in Rust is no Exception
+    except BaseException as error:  # a panic in Rust is not an Exception
         missing = isinstance(error, ImportError) and version is None
         if missing and error.name == module:  # type: ignore[attr-defined]
             return Row(package, None, NOT_INSTALLED), ()
@@ -629,7 +630,7 @@ def _compare_with(case: _Case, module: str, texts: Sequence[str]) -> tuple[Row, 
 
 
 def _refused(case: _Case, package: str, version: str | None) -> Row | None:
-    """Return the row of a library that is known to have no equal of something, with the remedy."""
+    """Return the row of a library that is known to lack a feature, with the remedy."""
     if package == "tokenizers":
         name = loaders.TOKENIZERS if str(version).startswith("0.") else loaders.TOKENIZERS_1
     else:
@@ -662,7 +663,7 @@ def _first_difference(
 
 
 def _narrowed(found: Difference, compare: Callable[[str], Difference | None]) -> Difference:
-    """Return what a line or a word of the text alone shows, if it shows anything."""
+    """Return the difference in a single line or word of the text, if that shows one."""
     for separator in "\n ":
         parts = found.text.split(separator) if separator in found.text else []
         with contextlib.suppress(Exception):
@@ -679,7 +680,7 @@ def _compare_ids(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Difference 
             at = _first_unequal(expected, ids)
             here, there = expected[at : at + _SHOWN], ids[at : at + _SHOWN]
             tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(here)]
-            theirs = [_spelt(peer, id_) for id_ in there]
+            theirs = [_spelled(peer, id_) for id_ in there]
             return Difference(what, text, at, here, there, tokens, theirs)
     return None
 
@@ -687,7 +688,7 @@ def _compare_ids(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Difference 
 def _encoded(
     tokenizer: BPETokenizer, peer: _Peer, text: str
 ) -> Iterator[tuple[str, list[int], list[int]]]:
-    """Yield ways to encode a text, in words, with the ids here and those there."""
+    """Yield descriptions of ways to encode a text, with the ids here and there."""
     given = unicodedata.normalize(cast("Any", peer.form), text) if peer.form else text
     if not peer.always:
         yield "encode", tokenizer.encode(text), list(peer.encode(given, False))
@@ -696,7 +697,7 @@ def _encoded(
         yield "encode, special tokens allowed,", ids, list(peer.encode(given, True))
     if peer.surround is not None:
         ids = tokenizer.encode(text, True, "all")
-        yield "encode, with what goes around a text,", ids, list(peer.surround(given))
+        yield "encode, with tokens added around the text,", ids, list(peer.surround(given))
 
 
 def _compare_text(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Difference | None:
@@ -711,10 +712,10 @@ def _compare_text(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Difference
     return Difference("decode", text, at, [], [], [expected[at : at + 12]], [found[at : at + 12]])
 
 
-def _spelt(peer: _Peer, id_: int) -> str:
+def _spelled(peer: _Peer, id_: int) -> str:
     try:
         return str(peer.token(id_))
-    except Exception:  # an id that the library itself gave, and does not know
+    except Exception:  # an id that the library itself gave, but doesn't know
         return "?"
 
 

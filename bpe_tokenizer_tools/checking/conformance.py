@@ -1,14 +1,13 @@
 """Texts that show whether two tokenizers are the same.
 
-`CONFORMANCE_TEXTS` is the same for all: scripts, white space, digits, contractions,
-emoji.  `conformance_texts` adds to it what depends on the tokenizer:
+`CONFORMANCE_TEXTS` are the same for all tokenizers: scripts, white space, digits,
+contractions, emoji.  `conformance_texts` adds texts that depend on the tokenizer:
 
 - its special tokens between words;
-- every two of the classes of characters that its split patterns tell apart, side by side,
-  and one token of each shape (capitals, then marks, then digits, say): these find a library
-  that splits text differently;
-- texts put together from its own vocabulary, which find a changed merge that no sentence
-  would.
+- every two of the character classes that its split patterns distinguish, side by side,
+  and one token of each shape (such as capitals, then marks, then digits): these find a
+  library that splits text differently;
+- texts built from its own vocabulary, which find a changed merge that no sentence would.
 """
 
 from __future__ import annotations
@@ -88,8 +87,8 @@ CONFORMANCE_TEXTS: tuple[str, ...] = (
     "",
 )
 
-# Characters of every category that Unicode has had for long, because libraries use different
-# Unicode versions.  "ſ" is left out: llama.cpp never treats it as an "s".
+# Characters of every category, from old versions of Unicode, because libraries use different
+# ones.  "ſ" is left out: llama.cpp never treats it as an "s".
 _CHARACTERS = (
     "".join(map(chr, range(1, 128)))
     + "ÁÉŻΩДԱႠḀＡ𐐀𝐀áéßωдաḁａ𐐨𝐚ǅᾈʰーªא中あカ한กع𠀀"  # letters
@@ -113,12 +112,12 @@ RUN_TEXTS: tuple[str, ...] = (
 )
 
 _MOST_SHAPES = 600  # of tokens
-_MOST_TOKENS = 2_000  # of the vocabulary, that texts are put together from
+_MOST_TOKENS = 2_000  # of the vocabulary, to build texts from
 _TOKENS_PER_TEXT = 50
 
 
 def conformance_texts(tokenizer: BPETokenizer) -> list[str]:
-    """Return the texts that a tokenizer is tried with."""
+    """Return the texts to test a tokenizer with."""
     special = [token.content for token in tokenizer.added_tokens][:200]
     between = [
         "".join(f"word{token}" for token in special) + "end",
@@ -152,7 +151,7 @@ def _patterns(tokenizer: BPETokenizer) -> Iterator[str]:
     for step in steps_of(tokenizer.components.get("pre_tokenizer")):
         written = (step.get("pattern") or {}).get("Regex")
         if written:
-            with contextlib.suppress(ValueError):  # what it can't spell has no classes
+            with contextlib.suppress(ValueError):  # patterns it can't spell have no classes
                 yield from_oniguruma(written)
         elif step["type"] == "ByteLevel":
             yield GPT2_SPLIT_PATTERN
@@ -161,8 +160,8 @@ def _patterns(tokenizer: BPETokenizer) -> Iterator[str]:
 def _class_texts(tokenizer: BPETokenizer) -> Iterator[str]:
     """Put every two classes of characters side by side, once each and doubled.
 
-    Two characters are of one class if no set in a pattern tells them apart, they are of one
-    category, and both are ASCII or neither is.
+    Two characters are in the same class if no set in a pattern distinguishes them, they have the
+    same category, and both or neither are ASCII.
     """
     sets: set[str] = set()
     for pattern in _patterns(tokenizer):
@@ -180,7 +179,7 @@ def _class_texts(tokenizer: BPETokenizer) -> Iterator[str]:
 
 
 def _shape_texts(tokens: list[str]) -> Iterator[str]:
-    """Put tokens below each other, one of each shape: categories, and what is ASCII, in a row."""
+    """Put tokens below each other, one of each shape: its categories in order, ASCII or not."""
     shapes: dict[tuple[object, ...], str] = {}
     for token in tokens:
         kinds = ((unicodedata.category(char), char.isascii()) for char in token)
@@ -192,7 +191,7 @@ def _shape_texts(tokens: list[str]) -> Iterator[str]:
 
 
 def _vocabulary_texts(tokens: list[str]) -> Iterator[str]:
-    """Put tokens side by side, evenly taken from the whole vocabulary."""
+    """Put tokens side by side, taken evenly from the whole vocabulary."""
     some = tokens[:: max(1, len(tokens) // _MOST_TOKENS)]
     for start in range(0, len(some), _TOKENS_PER_TEXT):
         yield "".join(some[start : start + _TOKENS_PER_TEXT])

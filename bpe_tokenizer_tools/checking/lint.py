@@ -1,10 +1,10 @@
 r"""Find odd things in a tokenizer, without running any other library.
 
-Each check is a generator of findings over a tokenizer, and the folder its files are
-in, where there is one.  A finding says how grave it is:
+Each check is a generator of findings about a tokenizer and, if there is one, the folder
+with its files.  A finding has a severity:
 
     error    ids will be wrong somewhere, or text is lost
-    warning  works, until somebody does the usual thing
+    warning  it works until somebody does something common
     note     worth knowing
 
 Nothing is guessed: each finding names the tokens, fields or classes it is about.
@@ -34,14 +34,19 @@ class Finding:
     severity: str  # "error", "warning" or "note"
     name: str  # which check found it, such as "pad-token"
     message: str  # the finding
-    mend: str = ""  # what to do about it; empty where there is nothing to do
+    mend: str = ""  # what to do about it; empty if there is nothing to do
 
     def __str__(self) -> str:
         return f"{self.severity}: {self.name}: {self.message}" + (self.mend and f"; {self.mend}")
 
 
 def lint(tokenizer: BPETokenizer, folder: Path | None = None) -> list[Finding]:
-    """Check a tokenizer, and the files beside it in a folder; most severe findings first."""
+    """Check a tokenizer and its files in a folder; return the most severe findings first.
+
+    >>> from bpe_tokenizer import BPETokenizer
+    >>> [(finding.severity, finding.name) for finding in lint(BPETokenizer())]
+    [('warning', 'pad-token'), ('note', 'pattern')]
+    """
     found = [finding for check in _CHECKS for finding in _first_few(check(tokenizer))]
     if folder is not None:
         found += _tokenizer_class(tokenizer, folder)
@@ -49,7 +54,7 @@ def lint(tokenizer: BPETokenizer, folder: Path | None = None) -> list[Finding]:
 
 
 def _first_few(findings: Iterable[Finding], limit: int = 10) -> list[Finding]:
-    """Keep a check from flooding the report, where it found the same of many tokens."""
+    """Shorten the findings of a check that found the same about many tokens."""
     found = list(findings)
     if len(found) > limit:
         name, more = found[0].name, f"{len(found) - limit} more like these"
@@ -73,7 +78,7 @@ def pattern_family(tokenizer: BPETokenizer) -> str:
     components = definition.components
     own = steps_of((components or {}).get("pre_tokenizer"))
     same = [name for name in FAMILIES if _cuts_like(definition, name)]
-    # Of families that only the normalizer tells apart, the right one.
+    # If only the normalizer distinguishes families, choose by that.
     same.sort(key=lambda name: FAMILIES[name].normalizer != _normal_form(definition))
     if same:
         return same[0]
@@ -168,7 +173,7 @@ def is_byte_token(token: bytes) -> bool:
 
 
 def _cutter(tokenizer: BPETokenizer) -> _Lengths | None:
-    """Return how text is cut, if it is bytes that are cut; else nothing is known."""
+    """Return a function that cuts text, for byte-level tokenizers; otherwise None."""
     definition, encoder = tokenizer.definition, cast("Any", core.encoder(tokenizer))
     if definition.components is None:
         return lambda text: [len(piece.encode()) for piece in encoder._split(text)]
@@ -178,7 +183,7 @@ def _cutter(tokenizer: BPETokenizer) -> _Lengths | None:
 
     def lengths(text: str) -> list[int] | None:
         found = list(map(len, encoder._split(text)))
-        return found if sum(found) == len(text.encode()) else None  # a step adds or drops some
+        return found if sum(found) == len(text.encode()) else None  # else a step changes text
 
     return lengths
 
@@ -189,7 +194,7 @@ _AFTER = ("", " ", "a", "A", "1", "!", "\n", "  ", "é", "中", "s", "m", "ll", 
 
 
 def _uncut(text: str, lengths: _Lengths, whole: bool = False) -> bool:
-    """Return whether a text is not cut in some context; `whole`: but right before and behind it."""
+    """Return whether some context leaves a text uncut; `whole`: except at both of its ends."""
     size = len(text.encode())
     for before, after in itertools.product(_BEFORE, _AFTER):
         found = lengths(before + text + after)
@@ -205,13 +210,14 @@ def _uncut(text: str, lengths: _Lengths, whole: bool = False) -> bool:
 
 
 def unreached(tokenizer: BPETokenizer) -> dict[str, list[bytes]]:
-    """Return the tokens that no text gives, by the obstacle.
+    """Return the tokens that no text gives, by obstacle.
 
-    That is "merges", "normalizer" or "pattern"; `ignore_merges` alone gives those of "flag".
+    The obstacle is "merges", "normalizer" or "pattern"; those under "flag" only come from
+    `ignore_merges`.
     """
     definition = tokenizer.definition
     byte_level = definition.components is None
-    # The engine in Python, whichever is in use: its steps are needed one by one.
+    # Always the engine in Python: its steps are needed one by one.
     encoder = core.Encoder(definition) if byte_level else cast("Any", core.encoder(tokenizer))
     symbols = _byte_symbols(definition.vocab) if byte_level else _char_symbols(definition)
     lengths = _cutter(tokenizer)
@@ -241,7 +247,7 @@ def unreached(tokenizer: BPETokenizer) -> dict[str, list[bytes]]:
 
 
 def text_of(token: bytes, tokenizer: BPETokenizer) -> str | None:
-    """Return the text of a token, or None if it is a part of a character."""
+    """Return the text of a token, or None if it is part of a character."""
     byte_level = tokenizer.definition.components is None
     raw = token if byte_level else core.from_printable(token.decode())
     try:
@@ -272,7 +278,7 @@ def _unreachable(tokenizer: BPETokenizer) -> Iterator[Finding]:
 
 
 def readable(tokenizer: BPETokenizer, token: bytes) -> str:
-    """Write a token as its text, or as vocabulary files do where it is a part of one."""
+    """Write a token as its text, or as vocabulary files do if it is part of a character."""
     text = text_of(token, tokenizer)
     return tokenizer.definition.write(token) if text is None else text
 
@@ -284,8 +290,8 @@ def _duplicates(tokenizer: BPETokenizer) -> Iterator[Finding]:
     for id_, token in core.tokens(tokenizer).items():
         if not byte_level and id_ not in core.contents(tokenizer):
             if is_byte_token(token):
-                continue  # "<0x41>" is there for where "A" is not
-            # The first and the last token may be decoded otherwise.
+                continue  # "<0x41>" is only used if there is no "A"
+            # The first and the last token may be decoded differently.
             token = list(encoder.decode_pieces([id_] * 3, "replace"))[1]
         ids[token].append(id_)
     doubled = {token: same for token, same in ids.items() if len(same) > 1 and token}
@@ -318,7 +324,7 @@ def _shared(tokenizer: BPETokenizer) -> Iterator[Finding]:
         yield Finding("note", "shared-id", message)
 
 
-_UTF8_BYTES = [*range(0xC0), *range(0xC2, 0xF5)]  # the others are in no text
+_UTF8_BYTES = [*range(0xC0), *range(0xC2, 0xF5)]  # UTF-8 never has the others
 
 
 def is_byte_level(tokenizer: BPETokenizer) -> bool:
@@ -328,7 +334,7 @@ def is_byte_level(tokenizer: BPETokenizer) -> bool:
 
 
 def byte_tokens(tokenizer: BPETokenizer) -> list[bytes] | None:
-    """Return how each of the 256 bytes is written in the vocabulary; None if bytes are nothing."""
+    """Return how the vocabulary writes each of the 256 bytes; None if it has no bytes."""
     components = tokenizer.definition.components
     if components is None:
         return [bytes([byte]) for byte in range(256)]
@@ -384,14 +390,14 @@ def _collisions(tokenizer: BPETokenizer) -> Iterator[Finding]:
 
 
 def _within(text: str, contents: set[str]) -> list[str]:
-    """Return which of some strings stand in a text, but not at its start."""
+    """Return which of some strings are in a text, but not at its start."""
     size = min(len(text), 64)
     parts = {text[i:j] for i in range(1, size) for j in range(i + 1, size + 1)}
     return sorted(parts & contents)
 
 
 def _as_ordinary(tokenizer: BPETokenizer, special: Iterable[AddedToken]) -> Iterator[Finding]:
-    """Find special tokens that ordinary text can give."""
+    """Find special tokens that ordinary text can produce."""
     apart = b"\xff\xfe\xff"  # in no token's text
     everything = apart.join(tokenizer.definition.vocab)
     for token in special:
@@ -481,7 +487,7 @@ _CLASSES: dict[str, _Class] = {
     "Qwen3_5Tokenizer": _Class("qwen35", "NFC"),
 }
 
-# For these, the model_type of config.json stands in for a tokenizer_class that is not there ...
+# For these, the model_type of config.json replaces a missing tokenizer_class ...
 _MODEL_TYPES = {
     "Qwen2Tokenizer": "qwen2 qwen2_moe qwen2_vl qwen2_5_vl qwen2_5_omni qwen2_audio qwen3 "
     "qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe qwen3_omni_moe internvl",
@@ -496,7 +502,7 @@ _MODEL_TYPES = {
     "WhisperTokenizer": "whisper",
 }
 _BY_MODEL_TYPE = {kind: name for name, kinds in _MODEL_TYPES.items() for kind in kinds.split()}
-# ... and for these it wins over one that is.
+# ... and for these it overrides an existing one.
 _OVERRIDING = {"qwen2", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen4_exp"}
 
 
@@ -526,7 +532,7 @@ def _tokenizer_class(tokenizer: BPETokenizer, folder: Path) -> Iterator[Finding]
 
 
 def _otherwise(tokenizer: BPETokenizer, known: _Class) -> Iterator[str]:
-    """Say in words what a class does otherwise than a tokenizer."""
+    """Describe what a class does differently from a tokenizer."""
     definition = tokenizer.definition
     form, space = _normal_form(definition), definition.prefix_space
     if not _cuts_like(definition, known.family):
@@ -538,7 +544,7 @@ def _otherwise(tokenizer: BPETokenizer, known: _Class) -> Iterator[str]:
 
 
 def field_of(path: Path, key: str, kind: type = str) -> Any:
-    """Read a value of a type from a JSON file; None if either isn't there, or it is damaged."""
+    """Read a value of a type from a JSON file; None if either is missing, or it is damaged."""
     if not path.is_file():
         return None
     try:

@@ -1,16 +1,16 @@
-"""Which tokens has a model never learned?  Told from its embeddings alone.
+"""Which tokens has a model never learned?  Its embeddings alone show that.
 
     report = diagnose("model/", tokenizer)
     print(report)
 
 Rows of an embedding whose ids no text gives are known to be untrained: the reference.  Tokens
-that look like them, by norm or by direction, likely are, too.  How well both tell is measured
-first, by the share of pairs of a reference row and another that they put in the right order; one
-that is near one half is not used.  docs/doctor.md explains more.
+that look like them, by norm or by direction, likely are, too.  First, it measures how well both
+indicators work: the share of pairs of a reference row and another row that they put in the right
+order.  An indicator near one half is not used.  docs/doctor.md explains more.
 
 Source: Sander Land and Max Bartolo, "Fishing for Magikarp: Automatically Detecting Under-trained
 Tokens in Large Language Models" (2024, arXiv 2405.05417).  They then ask the model to repeat each
-token; that is left to the reader, who has the model.
+token; this module doesn't.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from bpe_tokenizer_tools.support.text import Printed, counted, percent, runs_of
 
 numpy: Any = core.import_optional("numpy", "reading embeddings", "numpy")
 
-THRESHOLD = 0.5  # half the way from the median of the other tokens to that of reference rows
-# Of the pairs that an indicator has to put in the right order.  It cannot be all of them:
-# of the other tokens some are untrained, too, and of pairs with those half are in order.
+THRESHOLD = 0.5  # halfway from the median of the other tokens to that of reference rows
+# The share of pairs that an indicator must put in the right order.  It can't be all of them:
+# some of the other tokens are untrained, too, and of pairs with those, half are in order.
 _SEPARATES = 0.8
-_ENOUGH = 8  # rows of a group; chance puts 80 % of their pairs in order once in a thousand times
+_ENOUGH = 8  # rows of a group; chance puts 80% of their pairs in order once in a thousand times
 
 # -- The report ---------------------------------------------------------------
 
@@ -55,25 +55,25 @@ class Group:
 
 @dataclass(frozen=True)
 class Indicator:
-    """What tells reference rows from others."""
+    """A number that distinguishes reference rows from others."""
 
     name: str  # "norm" or "cosine"
     reference: float  # its median over the reference rows
-    typical: float  # its median over other tokens, bytes and parts of characters left out
-    limit: float  # half-way, or where asked for; beyond it, tokens look under-trained
+    typical: float  # its median over other tokens, except bytes and parts of characters
+    limit: float  # halfway, or at the threshold; beyond it, tokens look under-trained
     separation: float | None  # share of pairs put in the right order; None without reference rows
-    used: bool  # whether that is enough
+    used: bool  # whether that share is enough
 
 
 @dataclass(frozen=True)
 class Embedding:
     """One table of a model, and what was found in it."""
 
-    role: str  # "input", "output", or "tied" for one that is both
+    role: str  # "input", "output", or "tied" if it is both
     name: str  # of the tensor
-    file: str  # that it is in
+    file: str  # the file that has it
     dtype: str  # of its values
-    rows: int  # how many it has
+    rows: int  # number of rows
     columns: int  # the width of the model
     groups: Sequence[Group]  # the rows known to be untrained
     indicators: Sequence[Indicator]  # what tells them from others
@@ -83,36 +83,36 @@ class Embedding:
 
     @property
     def tells(self) -> bool:
-        """Whether there is any indicator that tells trained from untrained."""
+        """Whether any indicator distinguishes trained from untrained tokens."""
         return any(indicator.used for indicator in self.indicators)
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """A token, and how it looks."""
+    """A token, and its figures."""
 
     id: int  # its id
-    token: str  # its text, or as vocabulary files have it where it is a part of one
+    token: str  # its text, or as vocabulary files write it if it is part of a character
     kind: str  # text, byte, fragment (of characters), added, special, impossible byte, unreachable
-    score: float | None  # 0: typical; 1: as reference rows; None: unknown; of two tables, the mean
+    score: float | None  # 0: typical; 1: like reference rows; None: unknown; mean of two tables
     norm: Mapping[str, float]  # of its row, by the role of the table
-    cosine: Mapping[str, float]  # with the mean reference row, both less the mean of all tokens
+    cosine: Mapping[str, float]  # with the mean reference row, both minus the mean of all tokens
     scores: Mapping[str, float]  # by the role of the table
 
 
 @dataclass(frozen=True)
 class Diagnosis(Printed):
-    """What `diagnose` found; printed, tables and sentences."""
+    """The results of `diagnose`; printing it shows tables and sentences."""
 
     embeddings: Sequence[Embedding]  # the input table, and the output table if it is another
-    tokens: int  # how many tokens there are besides special ones and reference rows
+    tokens: int  # how many tokens there are, without special ones and reference rows
     parts: int  # how many of these are bytes and parts of characters
-    under_trained: Sequence[Suspect]  # those that look it, the most suspicious first
+    under_trained: Sequence[Suspect]  # tokens that look under-trained, the most suspicious first
     special: Sequence[Suspect]  # all special tokens
-    unreachable: Mapping[str, Sequence[Suspect]]  # tokens that no text gives, by what is in the way
-    padded: Sequence[int]  # the ids that have a row and no token
+    unreachable: Mapping[str, Sequence[Suspect]]  # tokens that no text gives, by obstacle
+    padded: Sequence[int]  # the ids that have a row but no token
     threshold: float  # of the score
-    notes: Sequence[str]  # what else there is to know
+    notes: Sequence[str]  # other facts
     vocabulary: _Vocabulary = field(repr=False)
 
     @property
@@ -121,7 +121,7 @@ class Diagnosis(Printed):
         return any(embedding.tells for embedding in self.embeddings)
 
     def token(self, id_: int) -> Suspect:
-        """Return the figures of a token, whatever they are; KeyError if there is none."""
+        """Return the figures of any token; KeyError if there is no such id."""
         return _suspect(self.vocabulary, self.embeddings, id_)
 
     def show(self, limit: int = 20) -> str:
@@ -132,7 +132,7 @@ class Diagnosis(Printed):
         return self.show()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as plain data, without the tokens nothing is wrong with."""
+        """Return the report as plain data, without tokens that look trained."""
         bare = dataclasses.replace(self, vocabulary=None)  # type: ignore[arg-type]
         return {"tells": self.tells, **dataclasses.asdict(bare, dict_factory=_told)}
 
@@ -161,7 +161,7 @@ class Diagnosis(Printed):
 
 
 def _told(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Leave out of a part of a report what is no plain data."""
+    """Leave out fields of a report that aren't plain data."""
     return {name: value for name, value in pairs if name not in ("values", "vocabulary")}
 
 
@@ -261,7 +261,7 @@ def _trained(suspect: Suspect, role: str, threshold: float) -> bool | None:
 
 
 def _shown(suspect: Suspect, report: Diagnosis, limit: int = 40) -> str:
-    """Show a token in quotes, so that its spaces can be seen; a part of a character as bytes."""
+    """Show a token in quotes, so that its spaces can be seen; part of a character as bytes."""
     raw = report.vocabulary.raw(suspect.id)
     if raw is not None and suspect.kind in (*_PARTS, "impossible byte"):
         return repr(raw)
@@ -280,7 +280,7 @@ _IN_THE_WAY = {
 
 
 class _Vocabulary:
-    """What a tokenizer says of each id."""
+    """What a tokenizer says about each id."""
 
     def __init__(self, tokenizer: BPETokenizer) -> None:
         self.tokenizer = tokenizer
@@ -299,7 +299,7 @@ class _Vocabulary:
         self._without_text = {id_ for ids in self.unreachable.values() for id_ in ids}
 
     def groups(self, rows: int) -> dict[str, list[int]]:
-        """Return the rows of a table that no text reaches, by why."""
+        """Return the rows of a table that no text reaches, by reason."""
         known = set(self.ids)
         return {
             "padded rows": [id_ for id_ in range(rows) if id_ not in known],
@@ -336,7 +336,7 @@ class _Vocabulary:
         return core.from_printable(token.decode()) if self._is_byte_level else None
 
     def typical(self) -> list[int]:
-        """Return what others are compared with: text; not bytes, which rarely stand alone."""
+        """Return the ids that others are compared with: text, but not bytes, which are rare."""
         kinds = {id_: self.kind(id_) for id_ in self.ids}
         text = [id_ for id_, kind in kinds.items() if kind == "text"]
         known = ("special", "impossible byte", "unreachable")
@@ -344,19 +344,19 @@ class _Vocabulary:
 
 
 # -- Measures of a table ------------------------------------------------------
-# Two passes over the rows.  The first takes norms and means; the second what each row
-# has in common with the mean of each group of reference rows, once the mean of all other
-# tokens is taken away: the direction that all rows share says nothing.
+# Two passes over the rows.  The first takes norms and means.  The second compares each row
+# with the mean of each group of reference rows, after subtracting the mean of all other
+# tokens from both: the direction that all rows share says nothing.
 
 
 @dataclass
 class _Measures:
-    """Of each row, and of the means of the groups."""
+    """Figures of each row, and of the means of the groups."""
 
     norm: Any  # of each row
-    around: Any  # the squared norm of each row less the center
-    dots: Any  # of each row less the center with each group's mean less the center
-    means: Any  # of the groups, less the center
+    around: Any  # the squared norm of each row minus the center
+    dots: Any  # dot products of each row and each group's mean, both minus the center
+    means: Any  # of the groups, minus the center
 
 
 def _measure(tensor: Tensor, groups: Sequence[Sequence[int]], others: Sequence[int]) -> _Measures:
@@ -445,7 +445,7 @@ def _examine(role: str, tensor: Tensor, vocabulary: _Vocabulary, threshold: floa
             _indicator(name, value[reference], value[rest], threshold, bool(used))
             for name, value in values.items()
         ]
-    else:  # nothing is known to be untrained, but a row of zeros surely is
+    else:  # no row is known to be untrained, but a row of zeros surely is
         typical = float(numpy.median(measures.norm[rest]))
         limit = typical * (1 - threshold)
         indicators = [Indicator("norm", 0.0, typical, limit, None, typical > 0)]
@@ -458,7 +458,7 @@ def _examine(role: str, tensor: Tensor, vocabulary: _Vocabulary, threshold: floa
 def _group(
     name: str, number: int, members: Sequence[Sequence[int]], others: Any, measures: _Measures
 ) -> Group:
-    """Tell how well the rows of a group differ from other tokens."""
+    """Measure how well the rows of a group differ from other tokens."""
     own = numpy.asarray(members[number], dtype=int)
     norm = measures.norm
     separation = None
@@ -473,9 +473,9 @@ def _group(
 def _indicator(
     name: str, reference: Any, others: Any, threshold: float, is_known: bool
 ) -> Indicator:
-    """Tell what an indicator is worth, by its values in reference rows and at other tokens.
+    """Measure how good an indicator is, from its values for reference rows and other tokens.
 
-    A cosine has to be greater in reference rows.  `is_known`: whether these differ at all.
+    A cosine must be greater in reference rows.  `is_known`: whether these differ at all.
     """
     low, high = float(numpy.median(others)), float(numpy.median(reference))
     sign = -1 if name == "cosine" or high > low else 1
@@ -613,7 +613,7 @@ def _ranges(ids: Sequence[int]) -> str:
 def _tables(
     model: Path, input_tensor: str | None, output_tensor: str | None
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the tables by their roles, and what is to be said about them."""
+    """Return the tables by role, and notes about them."""
     found = tensors(model)
     first = _named(model, found, input_tensor, _INPUT, "--input-tensor")
     if first is None:
@@ -661,7 +661,7 @@ def _named(
 
 
 def _is_same(first: Tensor, second: Tensor) -> bool:
-    """Return whether two tables hold the same: some writers save a tied one twice."""
+    """Return whether two tables are equal: some writers save a tied one twice."""
     if (first.shape, first.dtype) != (second.shape, second.dtype):
         return False
     pairs = zip(first.blocks(), second.blocks())
@@ -670,7 +670,7 @@ def _is_same(first: Tensor, second: Tensor) -> bool:
 
 # -- Pictures -----------------------------------------------------------------
 
-_MARKS = (  # what is drawn, upon one another
+_MARKS = (  # drawn one over another
     ("other tokens", "#b8c4d6", ".", 12),
     ("look under-trained", "#d1571b", "D", 14),
     ("reference rows", "#1f5fa8", "o", 16),

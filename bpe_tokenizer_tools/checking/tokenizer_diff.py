@@ -22,10 +22,10 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.oniguruma import to_oniguruma
 from bpe_tokenizer_tools.support.text import Printed, printable
 
-_SHOWN = 12  # tokens of a kind that are printed
-_TRIED_TOKENS = 500  # of those that one has and the other has not, to find an example
+_SHOWN = 12  # tokens of a kind to print
+_TRIED_TOKENS = 500  # tokens that only one has, to find an example with
 
-_Token = tuple[str, int]  # as it is shown, and its id
+_Token = tuple[str, int]  # its printed form, and its id
 _Pair = tuple[str, str] | None
 _Differences = dict[str, tuple[Any, Any]]  # by name: in a and in b
 _Example = tuple[str, list[int], list[int]]  # a text, its ids by a and by b
@@ -33,27 +33,27 @@ _Example = tuple[str, list[int], list[int]]  # a text, its ids by a and by b
 
 @dataclass(frozen=True)
 class TokenizerDiff(Printed):
-    """What differs; printed, a sentence and what it rests on."""
+    """What differs; printing it shows a verdict and its reasons."""
 
-    names: tuple[str, str]  # what a and b are called
+    names: tuple[str, str]  # the names of a and b
     equal: bool = True  # whether nothing differs
     ids_change: bool = False  # whether anything differs that decides the ids of ordinary text
     example: _Example | None = None  # a text that gets other ids, if one was found
     tried: int = 0  # how many texts were tried to find it
-    cut: str | None = None  # "a" if a is b cut down to its first merges, or "b", likewise
+    cut: str | None = None  # "a" if a is b cut down to its first merges, "b" if b is a cut down
     merges: tuple[int, int] = (0, 0)  # how many each has
     same_merges: int = 0  # how many from the first on are the same in both
     first_merges: tuple[_Pair, _Pair] = (None, None)  # the first merge that differs, of a and of b
     removed: list[_Token] = field(default_factory=list)  # ordinary tokens that only a has
     added: list[_Token] = field(default_factory=list)  # ordinary tokens that only b has
     moved: list[tuple[str, int, int]] = field(default_factory=list)  # the id in a and in b
-    parts: _Differences = field(default_factory=dict)  # all else that differs
+    parts: _Differences = field(default_factory=dict)  # everything else that differs
     chat_template: list[str] = field(default_factory=list)  # lines, as `diff -u` shows them
     about: _Differences = field(default_factory=dict)  # metadata; they change nothing
 
     @property
     def verdict(self) -> str:
-        """Say in a sentence or two what the difference comes to."""
+        """The difference in a sentence or two."""
         if self.equal:
             return "The same tokenizer: every text gets the same ids."
         if not self.ids_change:

@@ -1,7 +1,8 @@
-"""More commands for the command line of bpe_tokenizer, one module for those on one subject.
+"""More commands for the command line of bpe_tokenizer, one module per subject.
 
-`COMMANDS`, here and in each, has the shape of the core's own table: name -> (help, run, options).
-All of these modules are imported for every command: what only one needs is imported where it runs.
+`COMMANDS`, here and in each module, has the form of the core's own table: name -> (help, run,
+options).  Every command imports all of these modules, so a module imports what only one command
+needs where that command runs.
 """
 
 from __future__ import annotations

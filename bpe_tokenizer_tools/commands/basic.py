@@ -43,7 +43,7 @@ def _cmd_info(options: argparse.Namespace) -> int | None:
 
 
 def languages_of(values: Sequence[str], option: str) -> dict[str, list[Path]]:
-    """Read LANGUAGE=FILE, as an option has it: the files of each language."""
+    """Parse LANGUAGE=FILE values of an option into the files of each language."""
     files: dict[str, list[Path]] = {}
     for given in values:
         language, equals, path = given.partition("=")
@@ -56,7 +56,7 @@ def languages_of(values: Sequence[str], option: str) -> dict[str, list[Path]]:
 
 
 def _train_alike(options: argparse.Namespace, more: dict[str, Any]) -> None:
-    """Train with a corpus for each language; say how each fares."""
+    """Train with a corpus for each language; report how each fares."""
     if options.corpus or options.counts:
         raise core.UsageError("--parity replaces --corpus and --counts; leave those out")
     languages = languages_of(options.parity, "--parity")
@@ -155,7 +155,7 @@ def _chat_template(given: str | None) -> str | None:
 
 
 def _check_chat(options: argparse.Namespace) -> None:
-    """Refuse, before a model is loaded, what no answer could be generated with."""
+    """Refuse impossible options before a model is loaded."""
     from bpe_tokenizer_tools.backends import checks
 
     checks.sampling(options.temperature, options.top_k, options.top_p)
@@ -181,7 +181,7 @@ def _cmd_chat(options: argparse.Namespace) -> None:
         tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
     message = "".join(core.stdin_text()) if options.message == "-" else options.message
     if message is not None and not message.strip():
-        raise core.UsageError("argument --message: expected text, got nothing")
+        raise core.UsageError("argument --message: expected text, got ''")
     settings = ("system_prompt", "backend", "n_gpu_layers", "n_ctx")
     given = (getattr(options, name) for name in settings)
     session = Session(options.model_path, tokenizer, template, *given)

@@ -27,7 +27,7 @@ _BY_SUFFIX = {".gguf": "gguf", ".tiktoken": "tiktoken", ".json": "tokenizer.json
 
 
 def expect_file(path: str, what: str) -> Path:
-    """Return a path if something can be read there, and say what is expected if not."""
+    """Return a path if something can be read there; else raise, and say what was expected."""
     if os.path.isdir(path):
         raise IsADirectoryError(f"{path}: is a directory; expected {what}")
     if not os.path.exists(path):
@@ -61,7 +61,7 @@ def load(path: str, options: argparse.Namespace) -> BPETokenizer:
 
 
 def _source(path: str, tokenizer: BPETokenizer) -> Path:
-    """Return where a tokenizer was read from, given by its path or by name."""
+    """Return the file that a tokenizer was read from, given its path or name."""
     return Path(path) if os.path.exists(path) else core.path(tokenizer)
 
 
@@ -122,7 +122,7 @@ def _cmd_convert(options: argparse.Namespace) -> None:
 
 
 def _check_target(target: Path, format: str, source: Path) -> None:
-    """Refuse to write over one of two files that only together are a tokenizer, or over IN."""
+    """Refuse to overwrite IN, or one of two files that only together are a tokenizer."""
     from bpe_tokenizer_tools.formats.tiktoken import is_sidecar
 
     sidecar = target.parent / f"{target.stem}.json"
@@ -134,13 +134,13 @@ def _check_target(target: Path, format: str, source: Path) -> None:
     ranks = target.parent / f"{target.stem}.tiktoken"
     if format == "tokenizer.json" and ranks.is_file() and is_sidecar(target):
         raise ValueError(
-            f"{target} belongs to {ranks.name}, which could not be read without it; give OUT "
+            f"{target} belongs to {ranks.name}, which can't be read without it; give OUT "
             "another name"
         )
 
 
 def _notes(tokenizer: BPETokenizer, format: str) -> list[str]:
-    """Say what the libraries that a format is for do otherwise, whatever the file holds."""
+    """Describe what the libraries that read a format do differently, whatever the file says."""
     if format in ("tokenizer.json", "directory"):
         return list(map(str, limits(tokenizer)))
     if format != "gguf":
@@ -162,7 +162,7 @@ def convert(
     It is first written elsewhere, loaded again and compared.
 
     `format` is as for `BPETokenizer.export`, or "directory" as for `save`; `force` overwrites the
-    target, or the tokenizer that it has already.
+    target, or the tokenizer in it.
 
     Returns:
         The files written; and what was left out and doesn't affect ids, such as the chat template.
@@ -195,12 +195,12 @@ def convert(
 
 
 def _write(tokenizer: BPETokenizer, path: Path, format: str, force: bool = False) -> set[str]:
-    """Write a tokenizer; return the names of files besides those that the format always has."""
+    """Write a tokenizer; return the names of files that the format doesn't always have."""
     if format == "directory":
         tokenizer.save(path, verbose=False)
         return set()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # `_notes` says what they say
+        warnings.simplefilter("ignore")  # `_notes` has the same
         if not (force and format == "gpt2" and (path / "tokenizer.json").exists()):
             tokenizer.export(path, format)
             return set()
@@ -211,7 +211,7 @@ def _write(tokenizer: BPETokenizer, path: Path, format: str, force: bool = False
 
 
 def _check_same(tokenizer: BPETokenizer, path: Path, format: str) -> list[str]:
-    """Load what was written and compare; return what is gone and doesn't affect ids."""
+    """Load what was written and compare; return what was lost and doesn't affect ids."""
     from bpe_tokenizer_tools.checking.check import first_difference
     from bpe_tokenizer_tools.checking.conformance import conformance_texts
 
@@ -241,7 +241,7 @@ def _check_same(tokenizer: BPETokenizer, path: Path, format: str) -> list[str]:
 
 
 def _as_found(tokenizer: BPETokenizer) -> Iterator[AddedToken]:
-    """Yield the added tokens, without the flags that change nothing."""
+    """Yield the added tokens, without flags that change nothing."""
     changes = bool(formats.normalizer_name(tokenizer.definition))
     for token in tokenizer.added_tokens:
         yield dataclasses.replace(token, normalized=token.normalized and changes)

@@ -27,7 +27,7 @@ def _cmd_completion(options: argparse.Namespace) -> None:
     for command in found.choices.values():
         for action in command._actions:
             if action.metavar in _PATHS:
-                action.complete = shtab.FILE  # which finds directories, too
+                action.complete = shtab.FILE  # it completes directories, too
     script = shtab.complete(parser, options.shell)
     print(json.dumps({"script": script}) if options.json else script)
 

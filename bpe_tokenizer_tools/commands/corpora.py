@@ -97,20 +97,20 @@ def _executor_options(add: Callable[..., Any]) -> None:
 
 
 def _old_name(add: Callable[..., Any], old: str, field: str, **checks: Any) -> None:
-    """Take an option by the name that it had before 0.9, too, without showing it."""
+    """Accept an option by its name before 0.9, too, without showing that in help."""
     add(old, dest=field, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **checks)
 
 
 def _shared_fields(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what both jobs are told by the same options."""
+    """Return the settings that both jobs take from the same options."""
     from bpe_tokenizer_tools.scale.job import Job
 
     if (options.shard_index is None) != (options.num_shards is None):
         raise core.UsageError("--shard-index and --num-shards go together")
     if options.no_resume and options.shard_index is not None:
         raise core.UsageError(
-            "--no-resume can't be combined with --shard-index, as other shares may be "
-            "running: remove the directory first"
+            "--no-resume can't be combined with --shard-index, because other shares may be "
+            "running; remove the directory first"
         )
     return {
         **{each.name: getattr(options, each.name, None) for each in dataclasses.fields(Job)},
@@ -254,7 +254,7 @@ def _cmd_count(options: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _only_results(executor: str) -> Iterator[None]:
-    """Keep standard output free of Ray's notices; those that matter come as exceptions, too."""
+    """Keep standard output free of Ray's notices; the ones that matter are also exceptions."""
     if executor != "ray":
         yield
         return
@@ -287,7 +287,7 @@ def _pack_options(add: Callable[..., Any]) -> None:
 
 
 def _token(tokenizer: BPETokenizer, text: str | None) -> str | int | None:
-    """Return a token as it was given: a number that is no token is an id."""
+    """Return a token as given; a number that is not a token is an id."""
     is_id = text is not None and text.isdecimal() and text not in tokenizer.get_vocab()
     return int(text) if text is not None and is_id else text
 

@@ -14,7 +14,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support.progress import bar, print_above
 from bpe_tokenizer_tools.support.text import printable, visible
 
-_PIPE_WIDTH = 7  # digits, where the size of what is read isn't known before
+_PIPE_WIDTH = 7  # digits, if the size of the input isn't known in advance
 
 
 def _tokens_options(add: Callable[..., Any]) -> None:
@@ -57,7 +57,7 @@ def _cmd_tokens(options: argparse.Namespace) -> int:
 
 
 def _paths(names: Iterable[str], problems: list[str]) -> Iterator[str]:
-    """Yield the files that names stand for, and "-"; report those that stand for none."""
+    """Yield the files that names mean, and "-"; report names without any file."""
     from bpe_tokenizer_tools.corpus.token_counts import files_of
 
     for name in names:
@@ -74,7 +74,7 @@ def _rows(
     advance: Callable[[int], Any],
     problems: list[str],
 ) -> Iterator[tuple[str, int]]:
-    """Yield each file with its tokens; report those that can't be read, and go on."""
+    """Yield each file with its tokens; report files that can't be read, and continue."""
     from bpe_tokenizer_tools.corpus import token_counts
 
     special, threads = options.allowed_special, options.num_workers
@@ -97,7 +97,7 @@ def _report(error: Exception, problems: list[str]) -> None:
 
 
 def _shown(name: str) -> str:
-    """Return a name as it is for another program, unless that could break lines or a terminal."""
+    """Return a name unchanged for other programs, unless it could break lines or a terminal."""
     is_plain = "\n" not in name and visible(name) == name
     return name if is_plain and not sys.stdout.isatty() else printable(name)
 

@@ -175,7 +175,7 @@ def _cmd_sweep(options: argparse.Namespace) -> None:
 
 
 def _check_targets(options: argparse.Namespace) -> None:
-    """Refuse what cannot be written before anything is trained."""
+    """Raise for files that can't be written, before anything is trained."""
     if options.output is not None:
         outputs.check_directory(options.output)
         core.check_writable(Path(options.output), options.force)
@@ -183,13 +183,13 @@ def _check_targets(options: argparse.Namespace) -> None:
 
 
 def _training(options: argparse.Namespace) -> dict[str, Any]:
-    """Return how to train, which a tokenizer that is trained already has no use for."""
+    """Return the options of training, which don't apply to a trained tokenizer."""
     given = {name: value for name in _TRAINING if (value := getattr(options, name)) is not None}
     if (superwords := superwords_of(options)) is not None:
         given["superwords"] = superwords
     if given and options.tokenizer is not None:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise core.UsageError(f"{named}: for a training, and --tokenizer is trained already")
+        raise core.UsageError(f"{named}: only for training, and --tokenizer is already trained")
     if "normalizer" in given and given["normalizer"] == "none":
         given["normalizer"] = None
     if "special_tokens" in given:
@@ -202,7 +202,7 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
 def _source(options: argparse.Namespace) -> Any:
     names = ("corpus", "counts", "tokenizer", "parity")
     if sum(bool(getattr(options, name)) for name in names) != 1:
-        message = "one of --corpus, --counts, --tokenizer and --parity is required, and only one"
+        message = "expected exactly one of --corpus, --counts, --tokenizer and --parity"
         raise core.UsageError(message)
     if options.parity:
         return None
@@ -222,7 +222,7 @@ def _source(options: argparse.Namespace) -> Any:
 
 
 def _write(result: Any, options: argparse.Namespace) -> None:
-    """Write what was asked for besides the table."""
+    """Write the requested files."""
     if options.plot is not None:
         result.plot(options.plot)
     if options.csv is not None:

@@ -32,13 +32,13 @@ def _view_options(add: Callable[..., Any]) -> None:
 
 
 def read_text(text: str | None, file: str | None) -> str:
-    """Return the text that a command was given, itself or by the name of a file."""
+    """Return the text given to a command, directly or as the name of a file."""
     if text is not None and file is not None:
         raise core.UsageError("expected TEXT or --file, not both")
     if "-" in (text, file):
         return "".join(core.stdin_text())
     if file is not None:
-        return "".join(core.text_chunks(expect_file(file, "a file that holds text")))
+        return "".join(core.text_chunks(expect_file(file, "a text file")))
     if text is None:
         raise core.UsageError("expected TEXT, --file FILE, or '-' to read stdin")
     if os.path.isfile(text):

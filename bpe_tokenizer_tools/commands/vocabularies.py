@@ -35,9 +35,9 @@ def _source_options(add: Callable[..., Any], corpus: str) -> None:
 
 
 def _opened(options: argparse.Namespace) -> tuple[BPETokenizer, dict[str, Any]]:
-    """Return the tokenizer, and what `extend` and `prune` both take; check the output first."""
+    """Return the tokenizer, and the options that `extend` and `prune` share; check the output."""
     if options.corpus and options.counts is not None:
-        raise core.UsageError("--corpus and --counts: give one of the two")
+        raise core.UsageError("--corpus and --counts can't be combined; pass one of them")
     if "-" in (options.corpus or ()):
         raise core.UsageError("--corpus - is not read here; name files")
     outputs.check_directory(options.output)

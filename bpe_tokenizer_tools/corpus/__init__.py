@@ -1,1 +1,1 @@
-"""Corpora: records and documents read, and a mix of sources drawn by a recipe."""
+"""Corpora: reading records and documents, and drawing a mix of sources by a recipe."""

@@ -1,7 +1,7 @@
 """The files and documents of a corpus's sources.
 
-A file is known by its label, its name as the recipe gives it: so with relative paths, a choice that
-goes by labels is the same wherever recipe and texts are.
+A file's label is its name as given in the recipe.  Choices depend on labels, so with relative
+paths they are the same wherever the recipe and the texts are.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def find_files(recipe: Recipe) -> dict[str, list[File]]:
 
 
 def expanded(name: str) -> Path:
-    """Return a path; "~" is the home of whoever runs this, "~user" that of a user, if there is."""
+    """Return a path with "~" as the home directory, and "~user" as a user's, if it exists."""
     try:
         return Path(name).expanduser()
     except RuntimeError:  # a file whose name begins with "~"
@@ -82,7 +82,7 @@ def expand(name: str, folder: Path = Path()) -> Iterator[tuple[str, Path]]:
     """
     written = expanded(name)
     path = folder / written
-    if os.path.isdir(path):  # unlike methods of Path, it bears names that are too long
+    if os.path.isdir(path):  # unlike methods of Path, it accepts names that are too long
         for file in directories.text_files(path):
             yield (written / file.relative_to(path)).as_posix(), file
     elif os.path.isfile(path):
@@ -167,9 +167,9 @@ def _checked_chunks(path: Path) -> Iterator[str]:
 def cut_at(chunks: Iterable[AnyStr], separator: AnyStr) -> Iterator[AnyStr | None]:
     """Yield text or bytes that come in chunks, piece by piece, and None for each separator.
 
-    They are split as `split` does the whole; "" splits nowhere.
+    They are split as `split` splits the whole; "" splits nowhere.
 
-    Cost: O(n), however long a document is: only the end of what has come is looked at again.
+    Cost: O(n), however long a document is: only the end of the previous chunk is read again.
     """
     overlap = max(0, len(separator) - 1)  # characters that may begin a separator
     rest = separator[:0]

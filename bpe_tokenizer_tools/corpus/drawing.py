@@ -436,7 +436,7 @@ class CorpusReport(Printed):
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2f} %"
+    return f"{100 * share:.2f}%"
 
 
 def build_corpus(

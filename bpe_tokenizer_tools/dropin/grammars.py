@@ -1,7 +1,7 @@
-"""What grammar engines want of a tokenizer: the bytes of each token.
+"""What grammar engines need from a tokenizer: the bytes of each token.
 
-llguidance and xgrammar compile a grammar, JSON's say, to masks over a vocabulary: which tokens may
-come next.  Both take the vocabulary as bytes, so they need nothing of HuggingFace's.
+llguidance and xgrammar compile a grammar, such as JSON's, to masks over a vocabulary: which tokens
+may come next.  Both take the vocabulary as bytes, so they don't need a HuggingFace tokenizer.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bpe_tokenizer_tools.formats.sentencepiece import SPACE, is_byte
 def token_bytes(tokenizer: BPETokenizer) -> list[bytes | None]:
     """Return the bytes that each id adds to a text, by id.
 
-    Special tokens stand for no text and have None, and so have ids without a token; other added
-    tokens have the bytes of their text.  A token is taken as it is inside a text: what a decoder
-    does to the first one, such as taking a space away, is left out.  The bytes are exact for
-    byte-level vocabularies, for those that write a space as "▁", and for byte fallback.  Raises
-    ValueError for others, such as those whose words end in "</w>".
+    Special tokens add no text and are None, like ids without a token; other added tokens have
+    the bytes of their text.  The bytes are those of a token inside a text: a decoder may treat
+    the first token differently, for example remove its space.  They are exact for byte-level
+    vocabularies, for those that write a space as "▁", and for byte fallback.  Raises ValueError
+    for others, such as those whose words end in "</w>".
 
     >>> token_bytes(BPETokenizer())[0x61:0x63]
     [b'a', b'b']
@@ -39,7 +39,7 @@ def token_bytes(tokenizer: BPETokenizer) -> list[bytes | None]:
 
 
 def speller(tokenizer: BPETokenizer) -> Any:
-    """Return what says which bytes a token, given with its id, stands for inside a text."""
+    """Return a function from an id and its token to the bytes of the token inside a text."""
     components = tokenizer.components
     if components is None:
         return lambda _, token: token
@@ -105,14 +105,14 @@ class ForLLGuidance:
         self.bos_token_id = tokenizer.bos_token_id
         contents = core.contents(tokenizer)
         table = token_bytes(tokenizer)
-        # A special token needs a name there, which no text equals.
+        # llguidance needs the names of special tokens, too.
         self.tokens = [
             contents.get(id_, "").encode() if raw is None else raw for id_, raw in enumerate(table)
         ]
         self.special_token_ids = sorted(tokenizer.special_tokens.values())
 
     def __call__(self, text: str) -> list[int]:
-        """Encode a part of a text, before which nothing is put."""
+        """Encode part of a text, with nothing put before it."""
         return self._encode(text)
 
 
@@ -124,7 +124,7 @@ _NO_PREFIX: dict[str, dict[str, Any]] = {
 
 
 def _inside(tokenizer: BPETokenizer) -> BPETokenizer:
-    """Return a copy that encodes what stands inside a text: it puts no space before it."""
+    """Return a copy that encodes text as if inside another: it puts no space before it."""
     components = tokenizer.components
     if components:
         for field, plural in (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")):
@@ -134,7 +134,7 @@ def _inside(tokenizer: BPETokenizer) -> BPETokenizer:
 
 
 def _without_prefix(step: Any, plural: str) -> Any:
-    """Return a component that puts nothing before a text; None if it did nothing else."""
+    """Return a copy of a component that puts nothing before a text; None if nothing is left."""
     if step is None or step["type"] == "Prepend":
         return None
     if step["type"] == "Sequence":
@@ -149,8 +149,9 @@ def for_llguidance(tokenizer: BPETokenizer, eos_token_id: int | None = None) -> 
 
         llguidance.LLTokenizer(llguidance.TokenizerWrapper(for_llguidance(tokenizer)))
 
-    `eos_token_id` ends a text; None takes the tokenizer's eos, and ValueError says that it has
-    none.  Of what the object encodes, nothing begins a text, so it puts no space before it.
+    `eos_token_id` is the id that ends a text; None takes the tokenizer's eos, or raises
+    ValueError if it has none.  The engine encodes parts of texts, so the object puts no space
+    before them.
     """
     return ForLLGuidance(tokenizer, eos_token_id)
 
@@ -165,10 +166,10 @@ def for_xgrammar(
 
         xgrammar.TokenizerInfo(**for_xgrammar(tokenizer, vocab_size=model.config.vocab_size))
 
-    `vocab_size` is that of the model's logits, by default the largest id and one.  `stop_token_ids`
-    end a text; None takes the tokenizer's eos, and ValueError says that it has none.  Special
-    tokens are never part of a text; with `special_tokens_as_text` they may stand in it for what
-    they are called, as xgrammar itself has it.
+    `vocab_size` is the number of the model's logits, by default the largest id plus one.
+    `stop_token_ids` end a text; None takes the tokenizer's eos, or raises ValueError if it has
+    none.  Special tokens are never part of a text; with `special_tokens_as_text`, they may appear
+    as the text of their names, as xgrammar itself treats them.
     """
     library = core.import_optional("xgrammar", "for_xgrammar", "xgrammar")
     table = token_bytes(tokenizer)

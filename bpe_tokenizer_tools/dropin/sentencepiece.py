@@ -1,10 +1,10 @@
 """SentencePiece's calls, with the ids of SentencePiece and the speed of this library.
 
     processor = tokenizer.as_sentencepiece()              # a tokenizer of this library
-    processor = SentencePieceProcessor("tokenizer.model")  # or a model of type BPE, as there
+    processor = SentencePieceProcessor("tokenizer.model")  # or a model of type BPE
 
-`SentencePieceProcessor` is a subclass of `sentencepiece.SentencePieceProcessor` where that is
-installed, and needs it for nothing but ``return_type="proto"``.
+If sentencepiece is installed, `SentencePieceProcessor` is a subclass of its class.  It only needs
+sentencepiece for ``return_type="proto"``.
 
 Source: sentencepiece 0.2.3, src/sentencepiece_processor.cc and its Python wrapper, for what each
 call means.
@@ -43,7 +43,7 @@ _STRINGS = "List elements must be str or bytes"
 
 
 def _one_by_one(error: Any) -> tuple[str, int]:
-    """Replace a byte that begins no character by U+FFFD, as SentencePiece does."""
+    """Replace a byte that doesn't begin a character with U+FFFD, as SentencePiece does."""
     return "\ufffd", error.start + 1
 
 
@@ -55,17 +55,17 @@ def _to_text(raw: bytes) -> str:
 
 
 class _Parts(NamedTuple):
-    """The pieces of a text, and the characters that each stands for."""
+    """The pieces of a text, and the characters that each piece covers."""
 
     pieces: list[str]
     ids: list[int]
     begins: list[int]
     ends: list[int]
-    begun: list[bool]  # whether it is a byte, and not the last one, of a character
+    begun: list[bool]  # whether the piece is a byte of a character, but not the last one
 
 
 class _Asked(NamedTuple):
-    """What a call of `encode` asks for besides the text."""
+    """The options of a call of `encode`."""
 
     before: list[int]
     after: list[int]
@@ -74,7 +74,7 @@ class _Asked(NamedTuple):
 
 
 class _Vocabulary:
-    """What a processor knows of a tokenizer's pieces, and of the model that it came from."""
+    """A tokenizer's pieces, and the model that it came from, if any."""
 
     def __init__(self, tokenizer: BPETokenizer, model: reader.Model | None, data: bytes) -> None:
         self.tokenizer = tokenizer
@@ -107,22 +107,22 @@ class _Vocabulary:
             if (tokenizer.components or {}).get("normalizer") == reader.normalizer_of(self.model):
                 self.normalizer = reader.Normalizer(reader.own_normalizer(self.model))
         self.roles = {name: self.ids[token] for name, token in roles.items()}
-        # How many characters pieces are long; 0 for bytes.
+        # The lengths of pieces in characters; 0 for bytes.
         self.lengths = [
             0 if kind == reader.BYTE else len(piece) for piece, kind in zip(self.pieces, self.types)
         ]
-        # Added to the model, these need not be in normalized text as they are written.
+        # Tokens added to the model; normalized text may spell them differently.
         self.extra = frozenset(range(len(self.model.pieces), size) if self.model else ())
         self.silent = frozenset(i for i, kind in enumerate(self.types) if kind == reader.CONTROL)
 
     def text_of(self, ids: Any) -> str:
-        """Decode ids, of which control symbols say nothing."""
+        """Decode ids; control symbols have no text."""
         silent = self.silent
         kept = ids if silent.isdisjoint(ids) else [id_ for id_ in ids if id_ not in silent]
         return self.tokenizer.decode(kept)
 
     def align(self, text: str) -> tuple[str, Sequence[tuple[int, int]]]:
-        """Normalize a text; tell where in it each character comes from."""
+        """Normalize a text; also return where each character comes from."""
         if self.normalizer:
             return self.normalizer.align(text)
         spans = getattr(self.pipeline, "align", None)
@@ -131,7 +131,7 @@ class _Vocabulary:
         )
 
     def _texts(self, text: str) -> Iterable[offsets.Part]:
-        """Cut a text at added tokens, and tell where each character comes from."""
+        """Cut a text at added tokens; also return where each character comes from."""
         if not self.normalizer:
             yield from offsets.parts(self.pipeline, text)
             return
@@ -144,7 +144,7 @@ class _Vocabulary:
                 yield normalized[start:end], spans[start:end]
 
     def encode(self, text: str) -> _Parts:
-        """Encode a text to pieces with their places; what is unknown is a piece as it stands."""
+        """Encode a text to pieces with their places; unknown text is a piece of its own."""
         ids = self.tokenizer.encode(text)
         if self.normalizer and self.unk_id not in ids and not self.extra.intersection(ids):
             return self._by_lengths(text, ids)
@@ -164,16 +164,16 @@ class _Vocabulary:
                 piece = part[a:b] if id_ == self.unk_id else self.pieces[id_]
                 begin, end = spans[a][0], spans[b - 1][1]
                 begun = self.types[id_] == reader.BYTE and following == (a, b)
-                # The last byte of a character stands for all of it.
+                # The last byte of a character covers all of it.
                 add(piece, id_, begin, begin if begun else end, begun)
         return made
 
     def _by_lengths(self, text: str, ids: list[int]) -> _Parts:
-        """Do it where all pieces, joined, are the normalized text."""
+        """Encode like `encode`, for pieces that join to the normalized text."""
         starts = self._starts(text)
         lengths = list(map(self.lengths.__getitem__, ids))
         begun = [False] * len(ids)
-        if 0 in lengths:  # bytes: the last one of a character stands for all of it
+        if 0 in lengths:  # bytes: the last one of a character covers all of it
             left = 0
             for i, id_ in enumerate(ids):
                 if lengths[i] == 0:
@@ -183,11 +183,11 @@ class _Vocabulary:
         return _Parts(list(map(self.pieces.__getitem__, ids)), ids, at[:-1], at[1:], begun)
 
     def _starts(self, text: str) -> Sequence[int]:
-        """Tell where in a text each character of the normalized one begins, and its end."""
+        """Return where each character of the normalized text begins in the text, and the end."""
         normalize = cast("reader.Normalizer", self.normalizer)
         plain, normalized = text.replace(" ", reader.SPACE), normalize(text)
         suffix = self.model and self.model.trainer["treat_whitespace_as_suffix"]
-        # Most texts; where a space is taken away, another may be put, and look like it.
+        # Most texts; but if one space is removed, another may be added, and look like it.
         if not suffix and text == text.strip(" " + reader.SPACE):
             if normalized == plain:
                 return range(len(text) + 1)
@@ -197,7 +197,7 @@ class _Vocabulary:
         return [start for start, _ in spans] + [end for _, end in spans[-1:] or [(0, 0)]]
 
     def decode(self, pieces: Sequence[str], ids: Sequence[int]) -> tuple[str, list[str]]:
-        """Return the text of pieces, and what each adds to it."""
+        """Return the text of pieces, and the part that each adds."""
         if self.model is None:
             raise _without_model("decoding to offsets or messages")
         trainer, flags = self.model.trainer, self.model.normalizer
@@ -209,7 +209,7 @@ class _Vocabulary:
             if id_ >= 0 and self.types[id_] == reader.BYTE:
                 raw.append(int(piece[3:5], 16))
                 continue
-            for char in _to_text(bytes(raw)):  # the last byte of a character stands for it
+            for char in _to_text(bytes(raw)):  # the last byte of a character covers it
                 n = len(char.encode()) if char != "\ufffd" else _n_replaced(raw)
                 surfaces += [""] * (n - 1) + [char]
                 del raw[:n]
@@ -232,17 +232,17 @@ class _Vocabulary:
 
 
 def _n_bytes(first: int) -> int:
-    """Return how many bytes a character has, by the first one."""
+    """Return how many bytes a character has, given the first one."""
     return 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
 
 
 def _n_replaced(raw: bytes | bytearray) -> int:
-    """Return how many bytes the first U+FFFD of some stands for: itself, or one that is none."""
+    """Return how many bytes became the first U+FFFD: its own three, or one invalid byte."""
     return 3 if raw.startswith(b"\xef\xbf\xbd") else 1
 
 
 def _is_of(model: reader.Model, tokenizer: BPETokenizer) -> bool:
-    """Return whether a tokenizer has all pieces of a model, by their ids."""
+    """Return whether a tokenizer has all pieces of a model, with the same ids."""
     ids = tokenizer.get_vocab()
     return all(ids.get(piece.text) == id_ for id_, piece in enumerate(model.pieces))
 
@@ -250,14 +250,14 @@ def _is_of(model: reader.Model, tokenizer: BPETokenizer) -> bool:
 class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may be missing
     """A `sentencepiece.SentencePieceProcessor` that this library runs.
 
-    It takes models of type BPE.  Sampling, n-best lists and `parallel_encode` are refused, and so
-    are scores and the serialized model where no SentencePiece model is behind a tokenizer.
+    It takes models of type BPE.  It refuses sampling, n-best lists and `parallel_encode`, and, for
+    a tokenizer without a SentencePiece model, scores and the serialized model.
 
     Args:
-        model_file: a file; what stands beside it is not read.
-        model_proto: or what is in such a file.
-        out_type, return_type: what `encode` gives: int, str, bytes, "numpy", "offset_mapping",
-            "serialized_proto" or "proto".  The other options are defaults of `encode`, too.
+        model_file: a file; other files beside it are not read.
+        model_proto: or the content of such a file.
+        out_type, return_type: what `encode` returns: int, str, bytes, "numpy", "offset_mapping",
+            "serialized_proto" or "proto".  The other options are defaults for `encode`, too.
     """
 
     _made: _Vocabulary | None = None
@@ -309,11 +309,11 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
 
     @classmethod
     def from_proto(cls, model_proto: Any, **options: Any) -> SentencePieceProcessor:
-        """Load a model from what is in such a file."""
+        """Load a model from the content of a file."""
         return cls(None, model_proto, **options)
 
     def load(self, model_file: Any = None, model_proto: Any = None) -> bool:
-        """Load a model from a file, or from what is in one."""
+        """Load a model from a file, or from the content of one."""
         if model_file and model_proto:
             raise ValueError("model_file and model_proto must be exclusive.")
         if model_proto:
@@ -323,17 +323,17 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         raise ValueError("Either model_file or model_proto must be specified.")
 
     def load_from_file(self, filename: Any) -> bool:
-        """Load a model from a file; a FileFormatError says what is wrong with it."""
+        """Load a model from a file; raise FileFormatError if it is damaged or not BPE."""
         path = Path(os.fsdecode(filename))
         return self._read(path.read_bytes(), path)
 
     def load_from_serialized_proto(self, serialized: Any) -> bool:
-        """Load a model from what is in a file; a FileFormatError says what is wrong with it."""
+        """Load a model from the content of a file; raise FileFormatError as `load_from_file`."""
         write = getattr(serialized, "SerializeToString", None)
         return self._read(write() if write else serialized, Path("model_proto"))
 
     def _read(self, data: bytes, named: Path) -> bool:
-        with tempfile.TemporaryDirectory() as folder:  # a file with nothing beside it
+        with tempfile.TemporaryDirectory() as folder:  # so that no other file is beside it
             path = Path(folder, "tokenizer.model")
             path.write_bytes(data)
             try:
@@ -351,7 +351,7 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         return self._made
 
     @property
-    def _processor(self) -> NoReturn:  # what a call of sentencepiece that is not here asks for
+    def _processor(self) -> NoReturn:  # sentencepiece's calls that are missing here get this
         raise NotImplementedError(
             "this library doesn't have this call; use sentencepiece.SentencePieceProcessor"
         )
@@ -361,7 +361,7 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
     def _returned(self, return_type: Any, out_type: Any, default: Any = None) -> Any:
         if out_type is not None:
             if return_type is not None:
-                raise ValueError("expected return_type or out_type, which mean the same, got both")
+                raise ValueError("pass return_type or out_type, not both: they mean the same")
             return_type = out_type
         if return_type is None:
             return default or self._return_type
@@ -389,9 +389,9 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
     ) -> Any:
         """Encode a text, str or UTF-8, or a list of them, to what `return_type` says.
 
-        `reverse` comes before `add_bos` and `add_eos`.  `emit_unk_piece` gives the unknown piece
-        for what is unknown, where the text itself would be.  It takes one thread.
-        `nbest_size` and `alpha` mean nothing without sampling, which is refused by ValueError.
+        `reverse` comes before `add_bos` and `add_eos`.  With `emit_unk_piece`, unknown text gives
+        the unknown piece instead of itself.  Encoding runs on one thread.  `enable_sampling`
+        raises ValueError; without sampling, `nbest_size` and `alpha` have no effect.
         """
         given = (
             add_bos,
@@ -406,7 +406,7 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         if wanted is int and type(input) is str and given == _AS_USUAL and self._is_plain():
             return self._known.tokenizer.encode(input)
         if self._enable_sampling if enable_sampling is None else enable_sampling:
-            _refuse("enable_sampling", "it encodes as without sampling")
+            _refuse("enable_sampling", "leave it out to encode without sampling")
         if return_bytes is not None and wanted != "offset_mapping":
             raise ValueError("return_bytes is only for return_type='offset_mapping'")
         self._check_threads(num_threads)
@@ -419,7 +419,7 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         if wanted in _WITH_PLACES:
             if any(flags):
                 raise RuntimeError(
-                    f"return_type={wanted!r} goes without add_bos, add_eos, reverse, emit_unk_piece"
+                    f"return_type={wanted!r} excludes add_bos, add_eos, reverse and emit_unk_piece"
                 )
             run = functools.partial(self._with_places, wanted, return_bytes)
         elif wanted in (str, bytes):
@@ -450,9 +450,9 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
     def _pieces(self, asked: _Asked, wanted: Any, text: Any) -> list[Any]:
         known, ids = self._known, self._ids(asked, int, text)
         pieces = list(map(known.pieces.__getitem__, ids))
-        if known.unk_id in ids:  # what was unknown is a piece, there
+        if known.unk_id in ids:  # in sentencepiece, unknown text is a piece
             parts = known.encode(_text_of(text)).pieces
-            if asked.named:  # unless another piece looks like it, a control symbol, say
+            if asked.named:  # unless it looks like another piece, such as a control symbol
                 unknown, id_of = known.pieces[known.unk_id], known.ids.get
                 parts = [
                     piece if id_of(piece, known.unk_id) != known.unk_id else unknown
@@ -501,7 +501,7 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         return self.encode(input, return_type="numpy", **options)
 
     def encode_as_proto(self, input: Any, **options: Any) -> Any:
-        """Encode to sentencepiece's messages, which that library must be there for."""
+        """Encode to sentencepiece's messages; sentencepiece must be installed."""
         return self.encode(input, return_type="proto", **options)
 
     def encode_as_offset_mapping(self, input: Any, **options: Any) -> Any:
@@ -509,7 +509,7 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         return self.encode(input, return_type="offset_mapping", **options)
 
     def normalize(self, input: Any, with_offsets: Any = None) -> Any:
-        """Normalize a text or a list of them; with offsets, tell where each character begins."""
+        """Normalize a text or a list of them; with offsets, also return where characters begin."""
         if isinstance(input, list):
             return [self.normalize(text, with_offsets) for text in input]
         text, spans = self._known.align(_text_of(input))
@@ -530,7 +530,7 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
     ) -> Any:
         """Decode ids or pieces, one or a list, array or tuple of them, or a batch of those.
 
-        IndexError says that an id is out of range.  A piece that is none stands for itself.
+        Raises IndexError for an id that is out of range.  An unknown piece is decoded as text.
         """
         wanted = self._returned(return_type, out_type, str)
         if return_bytes is not None and wanted != "offset_mapping":
@@ -559,7 +559,7 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         if wanted in (str, bytes):
             with contextlib.suppress(TypeError, ValueError, OverflowError):  # raised again below
                 text = known.text_of(row)
-                if "\ufffd" not in text:  # which unknown ids become, too
+                if "\ufffd" not in text:  # unknown ids become it, too
                     return text if wanted is str else text.encode()
         ids = self._checked(row)
         if wanted in (str, bytes) and known.model is None:
@@ -601,7 +601,7 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         return self.decode(input, return_type, **options)
 
     def decode_ids_as_proto(self, input: Any, **options: Any) -> Any:
-        """Decode to sentencepiece's messages, which that library must be there for."""
+        """Decode to sentencepiece's messages; sentencepiece must be installed."""
         return self.decode(input, "proto", **options)
 
     decode_pieces_as_proto = decode_ids_as_proto
@@ -623,7 +623,7 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
     nbest_encode_as_proto = nbest_encode
 
     def parallel_encode(self, *args: Any, **options: Any) -> NoReturn:
-        """Raise ValueError: cut at `chunk_len`, a text has other ids than `encode` gives."""
+        """Raise ValueError: a text cut at `chunk_len` has other ids than the whole text."""
         _refuse("parallel_encode", "encode gives the ids of the text as a whole")
 
     parallel_encode_as_ids = parallel_encode_as_pieces = parallel_encode_as_numpy = parallel_encode
@@ -651,11 +651,11 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         return what(self._checked([ids])[0])
 
     def id_to_piece(self, id: Any) -> Any:
-        """Return the piece of an id, or a list of those of several."""
+        """Return the piece of an id, or a list of pieces for several ids."""
         return self._look_up(id, lambda id_: self._known.pieces[id_])
 
     def piece_to_id(self, piece: Any) -> Any:
-        """Return the id of a piece, or a list of those of several; else that of unk."""
+        """Return the id of a piece, or a list for several; unknown pieces have the id of unk."""
         known = self._known
         if isinstance(piece, (str, bytes)):
             return known.ids.get(_text_of(piece), known.unk_id)
@@ -666,7 +666,7 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         return [known.ids.get(_text_of(each), known.unk_id) for each in piece]
 
     def get_score(self, id: Any) -> Any:
-        """Return the score of an id, or of several; ValueError says that no model has any."""
+        """Return the score of an id, or of several; raise ValueError without a model."""
         model = self._known.model
         if model is None:
             raise _without_model("get_score")
@@ -677,23 +677,23 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         return self._look_up(ids, lambda id_: self._known.types[id_] == kind)
 
     def is_unknown(self, id: Any) -> Any:
-        """Return whether an id is that of what is unknown."""
+        """Return whether an id is the unknown piece's."""
         return self._is(id, reader.UNKNOWN)
 
     def is_control(self, id: Any) -> Any:
-        """Return whether an id is that of a control symbol, which no text gives."""
+        """Return whether an id is a control symbol's, which no text gives."""
         return self._is(id, reader.CONTROL)
 
     def is_unused(self, id: Any) -> Any:
-        """Return whether an id is that of a piece that is not used, or of none."""
+        """Return whether an id is an unused piece's, or has no piece."""
         return self._is(id, reader.UNUSED)
 
     def is_byte(self, id: Any) -> Any:
-        """Return whether an id is that of a byte."""
+        """Return whether an id is a byte's."""
         return self._is(id, reader.BYTE)
 
     def get_piece_size(self) -> int:
-        """Return how many pieces there are: the largest id, and one."""
+        """Return how many pieces there are: the largest id plus one."""
         return len(self._made.pieces) if self._made else 0
 
     __len__ = piece_size = vocab_size = get_piece_size
@@ -717,11 +717,11 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         return self._role("pad")
 
     def unk_id(self) -> int:
-        """Return the id of what is unknown."""
+        """Return the id of the unknown piece."""
         return self._known.unk_id
 
     def serialized_model_proto(self) -> bytes:
-        """Return what is in the model's file; ValueError says that there is none, or no longer."""
+        """Return the content of the model's file; raise ValueError if there is none any longer."""
         known = self._known
         if known.model is None:
             raise _without_model("serialized_model_proto")
@@ -758,7 +758,7 @@ _IN_ONE_SPELLING = (
 
 
 def _add_names_in_camel_case(cls: Any) -> None:
-    """Add each method by its other name, too: `EncodeAsIds`, `NBestEncode`."""
+    """Add each method under its other name, too, such as `EncodeAsIds` or `NBestEncode`."""
     for name, method in list(vars(cls).items()):
         if name[0] != "_" and name not in _IN_ONE_SPELLING:
             camel = "".join(map(str.capitalize, name.split("_")))
@@ -795,7 +795,7 @@ def _text_of(text: Any) -> str:
 
 
 def _mapping(made: dict[str, Any], parts: _Parts, text: str, in_bytes: bool) -> dict[str, Any]:
-    """Say pieces, ids and offsets as return_type="offset_mapping" does."""
+    """Return pieces, ids and offsets in the form of return_type="offset_mapping"."""
     pieces, ids, begins, ends, _ = parts
     if not in_bytes:
         return {**made, "ids": ids, "pieces": pieces, "offsets": list(zip(begins, ends))}
@@ -805,7 +805,7 @@ def _mapping(made: dict[str, Any], parts: _Parts, text: str, in_bytes: bool) -> 
 
 
 def _places_in_bytes(text: str) -> list[int]:
-    """Return where each character of a text, and its end, is in UTF-8."""
+    """Return the byte offset of each character of a text in UTF-8, and of its end."""
     return [0, *itertools.accumulate(len(char.encode()) for char in text)]
 
 
@@ -826,7 +826,7 @@ def _as_proto(text: str, parts: _Parts, surfaces: Sequence[str | None], wanted: 
 
 
 def _number(field: int, value: int) -> bytes:
-    """Write a varint, behind its field if that is not 0."""
+    """Write a varint, with its field number before it unless that is 0."""
     made = bytearray([field << 3] if field else [])
     while value > 0x7F:
         made.append(value & 0x7F | 0x80)
@@ -839,7 +839,7 @@ def _field(field: int, value: bytes) -> bytes:
 
 
 def _model_of(tokenizer: BPETokenizer) -> tuple[reader.Model | None, bytes]:
-    """Read the model that a tokenizer was read from, or beside, if it still is there."""
+    """Read the model that a tokenizer was read from, or beside, if it still exists."""
     path = core.path(tokenizer)
     with contextlib.suppress(OSError, FileFormatError):
         if path.is_dir():
@@ -856,8 +856,11 @@ def as_sentencepiece(
     """Return a tokenizer as a `sentencepiece.SentencePieceProcessor`, with this tokenizer's ids.
 
     Scores, kinds of pieces and `serialized_model_proto` come from the .model file that the
-    tokenizer was read from, or from `model_file`, whose pieces it must have.  Without one, a
-    piece is printed as in tokenizer.json, special tokens are control symbols, `get_score` and
-    `serialized_model_proto` raise ValueError, and so does decoding to offsets.
+    tokenizer was read from, or from `model_file`, whose pieces it must have.  Without one,
+    pieces are written as in tokenizer.json and special tokens are control symbols, while
+    `get_score`, `serialized_model_proto` and decoding to offsets raise ValueError.
+
+    >>> as_sentencepiece(BPETokenizer()).encode("hi", out_type=str)
+    ['h', 'i']
     """
     return SentencePieceProcessor.of(tokenizer, model_file)

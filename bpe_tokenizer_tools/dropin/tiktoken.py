@@ -1,11 +1,11 @@
 """tiktoken's calls, with the ids of tiktoken and the speed of this library.
 
     encoding = tokenizer.as_tiktoken()      # a tokenizer of this library as a tiktoken.Encoding
-    patch_tiktoken()                        # or: tiktoken itself, and what is built on it, faster
+    patch_tiktoken()                        # or make tiktoken itself faster, and what builds on it
 
-`Encoding` has the whole public surface of `tiktoken.Encoding`, and is a subclass of it where
-tiktoken is installed.  `CoreBPE` has that of the compiled core below it: `patch_tiktoken` puts it
-under tiktoken's own `Encoding`, whose checks, defaults and errors stay tiktoken's.
+`Encoding` has everything public of `tiktoken.Encoding`, and is a subclass of it if tiktoken is
+installed.  `CoreBPE` has the methods of the compiled core below it: `patch_tiktoken` puts it under
+tiktoken's own `Encoding`, whose checks, defaults and errors stay tiktoken's.
 
 Source: tiktoken 0.14, tiktoken/core.py and src/lib.rs, for what each call means.
 """
@@ -36,20 +36,19 @@ _Base: Any = _library.Encoding if _library else object
 
 _ALL = "all"
 _Allowed = Any  # "all", or a set of special tokens
-_SPACE = frozenset(b" \n\t")  # what tiktoken takes for white space that may be cut otherwise
+_SPACE = frozenset(b" \n\t")  # white space whose cuts, for tiktoken, depend on what follows
 
 
 class CoreBPE:
-    """What encodes and decodes under an `Encoding`: tiktoken's core by another engine.
+    """The methods of tiktoken's compiled core, which `Encoding` calls, on this engine.
 
-    It takes special tokens that are allowed as a set, and raises UnicodeEncodeError for text with
-    surrogates.
+    `allowed_special` is always a set; text with surrogates raises UnicodeEncodeError.
     """
 
     def __init__(
         self, encoder: dict[bytes, int], special_tokens_encoder: dict[str, int], pattern: str
     ) -> None:
-        """Make a core of ranks; raise ValueError for what this library can't do exactly."""
+        """Make a core from ranks; raise ValueError for what this library can't do exactly."""
         source = types.SimpleNamespace(
             name="from memory",
             _mergeable_ranks=encoder,
@@ -85,11 +84,11 @@ class CoreBPE:
         try:
             return self._encode(text)
         except ValueError:
-            text.encode()  # a surrogate is what it raises for
+            text.encode()  # raises for a surrogate
             raise
 
     def encode(self, text: str, allowed_special: AbstractSet[str]) -> list[int]:
-        """Encode a text, and recognize these special tokens in it."""
+        """Encode a text, and recognize the allowed special tokens in it."""
         allowed = self._special.keys() & allowed_special if allowed_special else None
         if not allowed:
             return self.encode_ordinary(text)
@@ -102,13 +101,13 @@ class CoreBPE:
     def encode_to_tiktoken_buffer(self, text: str, allowed_special: AbstractSet[str]) -> Any:
         """Encode to a buffer of 32-bit integers."""
         allowed = self._special.keys() & allowed_special if allowed_special else None
-        text.encode()  # raises, for a surrogate
+        text.encode()  # raises for a surrogate
         if not allowed:
             return self.tokenizer.encode_to_numpy(text)
         return array.array("I", self._encode(text, allowed_special=allowed))
 
     def encode_single_token(self, piece: bytes) -> int:
-        """Return the id of a token, special ones included; a KeyError names what is none."""
+        """Return the id of a token, special or not; raise KeyError if it isn't one."""
         if not isinstance(piece, bytes):
             raise TypeError(f"expected bytes, got {type(piece).__name__}")
         found = self._vocab.get(piece)
@@ -134,7 +133,7 @@ class CoreBPE:
         return core.Encoder(self.tokenizer.definition)  # in Python: it takes any bytes
 
     def _encode_bytes(self, raw: bytes) -> list[int]:
-        """Encode bytes that may end inside a character, or hold what is no UTF-8."""
+        """Encode bytes that may end inside a character, or not be UTF-8."""
         try:
             return self.encode_ordinary(raw.decode())
         except UnicodeDecodeError as error:
@@ -148,7 +147,7 @@ class CoreBPE:
     def encode_with_unstable(
         self, text: str, allowed_special: AbstractSet[str]
     ) -> tuple[list[int], list[list[int]]]:
-        """Return the ids that stay whatever follows, and what may stand for the rest."""
+        """Return the ids that no further text changes, and alternatives for the rest."""
         text.encode()
         ids, n_unstable = self._with_last_piece(text, self._special.keys() & allowed_special)
         stable = ids[: len(ids) - n_unstable]
@@ -156,10 +155,10 @@ class CoreBPE:
         return stable, [list(each) for each in dict.fromkeys(self._completions(rest))]
 
     def _with_last_piece(self, text: str, allowed: AbstractSet[str]) -> tuple[list[int], int]:
-        """Encode a text; also return how many ids, at its end, what follows may change.
+        """Encode a text; also return how many ids at its end further text may change.
 
-        They are those of the last pre-token and, where that is white space, of the white space
-        before it: a pattern may cut it otherwise before a line break.
+        They are the ids of the last pre-token and, if that is white space, of the white space
+        before it: a pattern may cut that differently before a line break.
         """
         ids = self.encode(text, allowed)
         spans = core.engine().spans_of(allowed)(text, 0, len(text)) if allowed else ()
@@ -176,17 +175,17 @@ class CoreBPE:
         return id_ in self._tokens and _SPACE.issuperset(self._tokens[id_])
 
     def _completions(self, rest: bytes) -> Iterator[tuple[int, ...]]:
-        """Yield ids that text beginning with some bytes may have in their place."""
+        """Yield ids that may replace some bytes if more text follows them."""
         if not rest:
             return
         for token in self._beginning_with(rest):
             yield (self._vocab[token],)
-        for at in range(1, len(rest)):  # a token may begin there, and reach beyond the end
+        for at in range(1, len(rest)):  # a token may begin there, and extend past the end
             for token in self._beginning_with(rest[at:]):
                 yield tuple(self._covering(rest[:at] + token, len(rest)))
         last = rest.decode("utf-8", "replace")[-1:]
         before = rest[: len(rest) - len(last.encode())]
-        if before and last.isspace():  # what follows may cut here
+        if before and last.isspace():  # further text may put a cut here
             after = rest[len(before) :]
             yield (*self.encode_single_piece(before), *self.encode_single_piece(after))
 
@@ -212,7 +211,7 @@ class CoreBPE:
     # -- Decoding ---
 
     def decode_bytes(self, tokens: Sequence[int]) -> bytes:
-        """Join the bytes of tokens; a KeyError names an id that is none."""
+        """Join the bytes of tokens; raise KeyError for an unknown id."""
         if isinstance(tokens, (int, str, bytes)):
             raise TypeError(f"expected a sequence of ids, got {type(tokens).__name__}")
         try:
@@ -225,7 +224,7 @@ class CoreBPE:
         return b"".join(map(self._tokens.__getitem__, ids))
 
     def decode_single_token_bytes(self, token: int) -> bytes:
-        """Return the bytes of a token; a KeyError names an id that is none."""
+        """Return the bytes of a token; raise KeyError for an unknown id."""
         found = self._tokens.get(_checked(token))
         if found is None:
             raise KeyError(str(token))
@@ -241,10 +240,10 @@ class CoreBPE:
 
 
 def _checked(token: Any) -> int:
-    """Return an id as a plain int, one of 32 bits."""
+    """Return an id as a plain int of at most 32 bits."""
     id_ = operator.index(token)
     if not 0 <= id_ < 2**32:
-        raise OverflowError(f"{id_} is out of the range of ids")
+        raise OverflowError(f"expected an id from 0 to {2**32 - 1}, got {id_}")
     return id_
 
 
@@ -252,11 +251,11 @@ class Encoding(_Base):  # type: ignore[misc]  # tiktoken may be missing
     """A `tiktoken.Encoding` that this library runs.
 
     Args:
-        name: what it is called.
-        pat_str: a regular expression that cuts text.
+        name: its name.
+        pat_str: the split pattern, a regular expression.
         mergeable_ranks: token -> rank, which is also its id.
         special_tokens: special token -> id.
-        explicit_n_vocab: how many tokens there must be in all, if given.
+        explicit_n_vocab: the total number of tokens to check, if given.
     """
 
     _core_bpe: CoreBPE
@@ -318,8 +317,8 @@ class Encoding(_Base):  # type: ignore[misc]  # tiktoken may be missing
     ) -> list[int]:
         """Encode a text; repair surrogates.
 
-        Special tokens in `allowed_special` get their id.  Those in `disallowed_special`, by default
-        all others, raise ValueError; any that are in neither are text.
+        Special tokens in `allowed_special` get their ids.  Those in `disallowed_special`, by
+        default all others, raise ValueError.  Special tokens in neither are text.
         """
         allowed = self._checked(text, allowed_special, disallowed_special)
         try:
@@ -336,7 +335,7 @@ class Encoding(_Base):  # type: ignore[misc]  # tiktoken may be missing
         return recognized
 
     def _special_options(self, allowed: _Allowed, disallowed: Any) -> tuple[AbstractSet[str], Any]:
-        """Return which special tokens are allowed, and what finds those that are disallowed."""
+        """Return which special tokens are allowed, and a finder of disallowed ones."""
         if isinstance(allowed, str) and allowed == _ALL:
             allowed = self.special_tokens_set
         if isinstance(disallowed, str) and disallowed == _ALL:
@@ -365,7 +364,7 @@ class Encoding(_Base):  # type: ignore[misc]  # tiktoken may be missing
     def encode_ordinary_batch(
         self, text: Iterable[str], *, num_threads: int = 8
     ) -> list[list[int]]:
-        """Encode texts in which special tokens are text, on threads."""
+        """Encode texts in which special tokens are text, on several threads."""
         texts = list(text)
         try:
             return self._core_bpe.tokenizer.encode_ordinary_batch(texts, num_threads)
@@ -382,7 +381,7 @@ class Encoding(_Base):  # type: ignore[misc]  # tiktoken may be missing
         allowed_special: _Allowed = frozenset(),
         disallowed_special: str | Collection[str] = _ALL,
     ) -> list[list[int]]:
-        """Encode texts with the options of `encode`, on threads where none are allowed."""
+        """Encode texts with the options of `encode`, on threads if no special token is allowed."""
         texts = list(text)
         allowed, _ = self._special_options(allowed_special, disallowed_special)
         for each in texts:
@@ -399,12 +398,12 @@ class Encoding(_Base):  # type: ignore[misc]  # tiktoken may be missing
         allowed_special: _Allowed = frozenset(),
         disallowed_special: str | Collection[str] = _ALL,
     ) -> tuple[list[int], list[list[int]]]:
-        """Encode a text to the ids that stay, whatever follows, and to ways to go on."""
+        """Return the ids of a text that no further text changes, and alternatives for the rest."""
         allowed = self._checked(text, allowed_special, disallowed_special)
         return self._core_bpe.encode_with_unstable(text, allowed)
 
     def encode_single_token(self, text_or_bytes: str | bytes) -> int:
-        """Return the id of a token, special ones included; a KeyError names what is none."""
+        """Return the id of a token, special or not; raise KeyError if it isn't one."""
         return self._core_bpe.encode_single_token(_as_bytes(text_or_bytes))
 
     def _encode_single_piece(self, text_or_bytes: str | bytes) -> list[int]:
@@ -419,15 +418,15 @@ class Encoding(_Base):  # type: ignore[misc]  # tiktoken may be missing
     # -- Decoding ---
 
     def decode_bytes(self, tokens: Sequence[int]) -> bytes:
-        """Decode ids to bytes; a KeyError names an id that is none."""
+        """Decode ids to bytes; raise KeyError for an unknown id."""
         return self._core_bpe.decode_bytes(tokens)
 
     def decode(self, tokens: Sequence[int], errors: str = "replace") -> str:
-        """Decode ids to text; `errors` governs bytes that are not UTF-8."""
+        """Decode ids to text; `errors` handles bytes that are not UTF-8, as in `bytes.decode`."""
         return self._core_bpe.decode_bytes(tokens).decode("utf-8", errors)
 
     def decode_single_token_bytes(self, token: int) -> bytes:
-        """Return the bytes of a token, special or not; a KeyError names an id that is none."""
+        """Return the bytes of a token, special or not; raise KeyError for an unknown id."""
         return self._core_bpe.decode_single_token_bytes(token)
 
     def decode_tokens_bytes(self, tokens: Iterable[int]) -> list[bytes]:
@@ -435,9 +434,9 @@ class Encoding(_Base):  # type: ignore[misc]  # tiktoken may be missing
         return list(map(self._core_bpe.decode_single_token_bytes, tokens))
 
     def decode_with_offsets(self, tokens: Iterable[int]) -> tuple[str, list[int]]:
-        """Decode ids to text, and say with which character of it each token begins.
+        """Decode ids to text; also return the index of the character where each token begins.
 
-        One that begins inside a character begins with that.  The bytes must be UTF-8.
+        A token that begins inside a character gets that character.  The bytes must be UTF-8.
         """
         parts = self.decode_tokens_bytes(tokens)
         offsets, n = [], 0
@@ -450,13 +449,13 @@ class Encoding(_Base):  # type: ignore[misc]  # tiktoken may be missing
     def decode_batch(
         self, batch: Iterable[Sequence[int]], *, errors: str = "replace", num_threads: int = 8
     ) -> list[str]:
-        """Decode several lists of ids; it takes one thread, whatever is asked."""
+        """Decode several lists of ids; it runs on one thread, whatever `num_threads` says."""
         return [self.decode(tokens, errors) for tokens in batch]
 
     def decode_bytes_batch(
         self, batch: Iterable[Sequence[int]], *, num_threads: int = 8
     ) -> list[bytes]:
-        """Decode several lists of ids to bytes; it takes one thread, whatever is asked."""
+        """Decode several lists of ids to bytes, on one thread, whatever `num_threads` says."""
         return list(map(self._core_bpe.decode_bytes, batch))
 
     # -- What it has ---
@@ -476,13 +475,13 @@ class Encoding(_Base):  # type: ignore[misc]  # tiktoken may be missing
         return set(self._special_tokens)
 
     def is_special_token(self, token: int) -> bool:
-        """Return whether an id is that of a special token."""
+        """Return whether an id is a special token's."""
         assert isinstance(token, int)
         return token in self._special_token_values
 
     @property
     def n_vocab(self) -> int:
-        """The largest id, and one."""
+        """The largest id plus one."""
         return self.max_token_value + 1
 
     def __getstate__(self) -> object:
@@ -526,6 +525,9 @@ def as_tiktoken(tokenizer: BPETokenizer, name: str | None = None) -> Encoding:
 
     Text is normalized as the tokenizer does.  Raises ValueError unless it is byte-level BPE with
     one split pattern.
+
+    >>> as_tiktoken(BPETokenizer()).encode("é")
+    [195, 169]
     """
     return Encoding.of(tokenizer, name)
 
@@ -541,7 +543,7 @@ def _tiktoken(purpose: str) -> Any:
 
 
 def get_encoding(encoding_name: str) -> Encoding:
-    """Return the encoding of a name that tiktoken knows; tiktoken finds and checks its file."""
+    """Return an encoding by the name that tiktoken knows; tiktoken finds and checks its file."""
     if not isinstance(encoding_name, str):
         raise ValueError(f"expected the name of an encoding, got {encoding_name!r}")
     with _lock:
@@ -562,12 +564,12 @@ def list_encoding_names() -> list[str]:
 
 
 def encoding_name_for_model(model_name: str) -> str:
-    """Return the name of a model's encoding; a KeyError says that tiktoken knows none."""
+    """Return the name of a model's encoding; raise KeyError if tiktoken knows none."""
     return str(_tiktoken("encoding_name_for_model()").encoding_name_for_model(model_name))
 
 
 def encoding_for_model(model_name: str) -> Encoding:
-    """Return a model's encoding; a KeyError says that tiktoken knows none."""
+    """Return a model's encoding; raise KeyError if tiktoken knows none."""
     return get_encoding(encoding_name_for_model(model_name))
 
 
@@ -579,8 +581,8 @@ _own_core: Any = None  # tiktoken's, while it is patched
 def patch_tiktoken() -> None:
     """Put this library under tiktoken, in this process: the same ids, faster.
 
-    Encodings made from now on use it, and those that `tiktoken.get_encoding` has given.  An
-    encoding that this library can't do exactly keeps tiktoken's core, with a warning.
+    Encodings made from now on use it, and so do those that `tiktoken.get_encoding` returned
+    before.  An encoding that this library can't do exactly keeps tiktoken's core, with a warning.
     """
     global _own_core
     tiktoken = _tiktoken("patch_tiktoken()")
@@ -605,7 +607,7 @@ def unpatch_tiktoken() -> None:
 def _faster_core(
     encoder: dict[bytes, int], special_tokens_encoder: dict[str, int], pattern: str
 ) -> Any:
-    """Make a core as tiktoken asks for it, or tiktoken's own where there is no equal."""
+    """Make a core with tiktoken's arguments, or tiktoken's own if ours isn't exact."""
     try:
         return CoreBPE(encoder, special_tokens_encoder, pattern)
     except (FileFormatError, ValueError) as error:
@@ -615,7 +617,7 @@ def _faster_core(
 
 
 def _replace_cores() -> None:
-    """Give the encodings that tiktoken keeps a core of the kind that it makes now."""
+    """Give each encoding that tiktoken has cached a core of the kind that it makes now."""
     tiktoken = _tiktoken("patch_tiktoken()")
     for encoding in importlib.import_module("tiktoken.registry").ENCODINGS.values():
         given = encoding._mergeable_ranks, encoding._special_tokens, encoding._pat_str

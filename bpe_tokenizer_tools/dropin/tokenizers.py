@@ -1,4 +1,4 @@
-"""A `tokenizers.Tokenizer` in all but speed: this library's engine under HuggingFace's interface.
+"""A faster `tokenizers.Tokenizer`: this library's engine behind HuggingFace's interface.
 
 `Tokenizer` wraps HuggingFace's object.  This library encodes and decodes: it gives ids, masks,
 tokens and offsets of texts, and the text of ids.  HuggingFace's object does the rest: pairs of
@@ -22,7 +22,7 @@ from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
 
 _COMPONENTS = ("normalizer", "pre_tokenizer", "model", "post_processor", "decoder")
-# Of a model, what may be set; the rest of its state is the vocabulary.
+# The options of a model that can be set; the rest of its state is the vocabulary.
 _MODEL = (
     "dropout",
     "unk_token",
@@ -32,31 +32,31 @@ _MODEL = (
     "byte_fallback",
     "ignore_merges",
 )
-# What HuggingFace's object is asked again for when this library refuses: to raise its own error.
+# If this library raises one of these, HuggingFace's object is called, to raise its own error.
 _REFUSED = (ValueError, TypeError, OverflowError)
 _NOT_MADE = object()
-_MANY = 1 << 18  # characters that are worth a second thread
+_MANY = 1 << 18  # characters for which a second thread pays off
 
 
 def _threads() -> int:
-    """Return how many threads to encode on; as there, a variable of the environment says 1."""
+    """Return how many threads to use; like tokenizers, heed TOKENIZERS_PARALLELISM."""
     wanted = os.environ.get("TOKENIZERS_PARALLELISM", "true").lower()
     return 1 if wanted in ("false", "off", "no", "n", "f", "0", "") else core.cores()
 
 
 class _Engine(NamedTuple):
-    """This library's tokenizer for one state of HuggingFace's, and where the two differ."""
+    """This library's tokenizer for one state of HuggingFace's, and how the two differ."""
 
     ours: BPETokenizer
     before: list[int]  # what add_special_tokens puts around a text
     after: list[int]
     special: frozenset[int]  # what skip_special_tokens leaves out
     splits_alike: bool  # whether encode_special_tokens means the same tokens here
-    decodes_alike: bool  # HuggingFace decodes an added token "é" as a byte
-    shows_alike: bool  # in its Encoding, an added token is the text where it was found
+    decodes_alike: bool  # False if HuggingFace decodes an added token such as "é" as a byte
+    shows_alike: bool  # False if its Encoding shows the text where an added token was found
     one_text: bool  # whether HuggingFace counts one text in an encoding of one
-    trims: bool  # which offsets are trimmed then depends on what is cut off
-    found: Any  # what finds added tokens; None where text is changed before it is encoded
+    trims: bool  # offsets are trimmed; which ones depends on what truncation cuts off
+    found: Any  # the finder of added tokens; None if text is changed before it is encoded
 
     @classmethod
     def of(cls, theirs: Any, ours: BPETokenizer | None) -> _Engine:
@@ -70,11 +70,11 @@ class _Engine(NamedTuple):
         added = theirs.get_added_tokens_decoder()
         special = frozenset(id_ for id_, token in added.items() if token.special)
         same = all(
-            theirs.id_to_token(id_) == token.content  # there it may be the normalized text
+            theirs.id_to_token(id_) == token.content  # theirs may be the normalized text
             and theirs.decode([id_], False) == ours.decode([id_])
             for id_, token in added.items()
         )
-        # As ordinary text, theirs may be a whole word, or what merges make.
+        # As ordinary text, their token may match whole words only, or merges may make it.
         splits_alike = special == set(ours.special_tokens.values()) and all(
             theirs.model.token_to_id(added[id_].content) is None for id_ in special
         )
@@ -110,7 +110,7 @@ class _Engine(NamedTuple):
         ]
 
     def places(self, text: str, allowed: str) -> list[tuple[int, int]]:
-        """Return the characters that each id of a text stands for."""
+        """Return the (start, end) in characters of each id of a text."""
         if self.found and not self.trims and not self.found(text, 0, len(text)):
             encoder = core.encoder(self.ours)
             return encoder.places(text, encoder.encode(text))
@@ -118,14 +118,14 @@ class _Engine(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What a caller has set, and what a call depends on besides its text."""
+    """The settings that a caller may change, which a call depends on besides its text."""
 
     truncation: dict[str, Any] | None
     padding: dict[str, Any] | None
     encode_special_tokens: bool
 
     def put_on(self, theirs: Any) -> None:
-        """Set HuggingFace's object to this."""
+        """Apply these settings to HuggingFace's object."""
         if self.truncation is None:
             theirs.no_truncation()
         else:
@@ -138,7 +138,7 @@ class _State(NamedTuple):
 
     @classmethod
     def on(cls, theirs: Any) -> _State:
-        """Return what HuggingFace's object is set to."""
+        """Return the settings of HuggingFace's object."""
         return cls(theirs.truncation, theirs.padding, theirs.encode_special_tokens)
 
 
@@ -170,15 +170,15 @@ class _Call(NamedTuple):
 
 
 class Encoding:
-    """What a text was encoded to, as `tokenizers.Encoding` has it, worked out when it is read."""
+    """An encoded text, like `tokenizers.Encoding`; fields are computed when they are read."""
 
     __slots__ = ("_call", "_cut", "_pads", "_real", "_row", "_text")
 
     def __init__(self, call: _Call, text: str, row: list[int], cut: slice, pads: tuple[int, int]):
         self._call, self._text = call, text
         self._row = row  # the ids, without padding
-        self._cut = cut  # what is kept of the text's tokens
-        self._pads = pads  # to the left and to the right
+        self._cut = cut  # the text's tokens that are kept
+        self._pads = pads  # how many to the left and to the right
         self._real: Any = None
 
     def _padded(self, row: list[Any], field: str, fill: Any = None) -> list[Any]:
@@ -190,7 +190,7 @@ class Encoding:
         return [fill] * left + row + [fill] * right
 
     def _as_real(self) -> Any:
-        """Return HuggingFace's own, for what is asked seldom."""
+        """Return HuggingFace's own encoding, for what is rarely used."""
         if self._real is None:
             call = self._call
             with call.tokenizer._set(call.engine, call.state._replace(padding=None)) as theirs:
@@ -211,7 +211,7 @@ class Encoding:
 
     @property
     def type_ids(self) -> list[int]:
-        """Which text of a pair each token is of."""
+        """Which text of a pair each token belongs to: 0 or 1."""
         if self._real is not None:
             return self._real.type_ids  # type: ignore[no-any-return]
         return self._padded([0] * len(self._row), "pad_type_id")
@@ -240,7 +240,7 @@ class Encoding:
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
-        """Which characters of the text each token stands for."""
+        """The (start, end) of each token in characters of the text."""
         call = self._call
         if self._real is not None or (call.engine.trims and call.state.truncation is not None):
             return self._as_real().offsets  # type: ignore[no-any-return]
@@ -249,7 +249,7 @@ class Encoding:
 
     @property
     def overflowing(self) -> list[Any]:
-        """What truncation has cut off, as encodings."""
+        """What truncation cut off, as encodings."""
         if self._call.state.truncation is None and self._real is None:
             return []
         return self._as_real().overflowing  # type: ignore[no-any-return]
@@ -280,7 +280,7 @@ class Encoding:
             return len(self._real)
         return len(self._row) + sum(self._pads)
 
-    def __getattr__(self, name: str) -> Any:  # what is asked seldom, or changes an encoding
+    def __getattr__(self, name: str) -> Any:  # what is rarely used, or changes an encoding
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._as_real(), name)
@@ -297,23 +297,23 @@ def _real(encoding: Any) -> Any:
 
 
 class Tokenizer:
-    """Gives the answers of a `tokenizers.Tokenizer`, faster.
+    """Gives the results of a `tokenizers.Tokenizer`, faster.
 
-    Truncation, padding and `encode_special_tokens` are kept for each thread that sets them, so
-    threads that share a tokenizer don't get each other's.
+    Each thread has its own truncation, padding and `encode_special_tokens`, so threads that share
+    a tokenizer don't change each other's.
 
     Args:
         theirs: the `tokenizers.Tokenizer`.
-        ours: the same as a `BPETokenizer`; None converts it when it is needed.
+        ours: the same as a `BPETokenizer`; None converts it when needed.
     """
 
     def __init__(self, theirs: Any, ours: BPETokenizer | None = None) -> None:
         self._theirs = theirs
-        self._lock = threading.RLock()  # around all that sets HuggingFace's object or uses that
+        self._lock = threading.RLock()  # around everything that sets or uses HuggingFace's object
         self._shared = _State.on(theirs)  # for threads that have set nothing
         self._own = threading.local()
-        self._lent: dict[str, Any] = {}  # components that callers got, and may change
-        self._seen: dict[str, Any] = {}  # and how they were when the engine was made
+        self._lent: dict[str, Any] = {}  # components that callers got and may change
+        self._seen: dict[str, Any] = {}  # their state when the engine was made
         self.refusal = ""  # why this library's engine isn't used
         self._engine: Any = _NOT_MADE  # or None, if there can't be one
         if ours is not None:
@@ -333,7 +333,7 @@ class Tokenizer:
             return None
 
     def _current(self) -> _Engine | None:
-        """Return the engine for HuggingFace's object as it is now, or None if there is none."""
+        """Return the engine for the current state of HuggingFace's object, or None."""
         if self._lent and any(
             _state_of(self._lent[name]) != seen for name, seen in self._seen.items()
         ):
@@ -347,7 +347,7 @@ class Tokenizer:
         return engine  # type: ignore[no-any-return]
 
     def _changed(self) -> None:
-        """Forget what was made from HuggingFace's object, which is another now."""
+        """Forget what was made from HuggingFace's object, because it has changed."""
         with self._lock:
             self._engine = _NOT_MADE
             self._seen = {name: _state_of(each) for name, each in self._lent.items()}
@@ -361,15 +361,15 @@ class Tokenizer:
 
     @contextlib.contextmanager
     def _set(self, engine: _Engine | None = None, state: _State | None = None) -> Iterator[Any]:
-        """Give HuggingFace's object, set as this thread has it, to nobody else meanwhile."""
+        """Lend HuggingFace's object, with this thread's settings, to this thread alone."""
         with self._lock:
             theirs = self._theirs
             if engine is not None and engine is not self._engine:
-                theirs = engine.ours.to_hf()  # as it was then
+                theirs = engine.ours.to_hf()  # in the state it had then
             (state or self._state).put_on(theirs)
             yield theirs
 
-    # -- What is asked often ---
+    # -- Encoding and decoding ---
 
     def encode(
         self,
@@ -404,7 +404,7 @@ class Tokenizer:
     def _encode(
         self, engine: _Engine, texts: Sequence[str], add_special_tokens: bool
     ) -> list[Any] | None:
-        """Encode texts by this library; None where HuggingFace's has to decide or to refuse."""
+        """Encode texts by this library; None if HuggingFace's has to do it, or to refuse it."""
         call = _Call(self, engine, self._state, add_special_tokens)
         if call.state.encode_special_tokens and not engine.splits_alike:
             return None
@@ -458,15 +458,15 @@ class Tokenizer:
         """Decode several lists of ids."""
         return [self.decode(ids, skip_special_tokens) for ids in sequences]
 
-    # -- What changes it ---
+    # -- Settings and training ---
 
     @property
     def truncation(self) -> dict[str, Any] | None:
-        """What `enable_truncation` has set."""
+        """The settings of `enable_truncation`, or None."""
         return self._state.truncation and dict(self._state.truncation)
 
     def enable_truncation(self, max_length: int, *args: Any, **options: Any) -> None:
-        """Cut what is longer than `max_length` tokens, until `no_truncation`."""
+        """Cut texts of more than `max_length` tokens, until `no_truncation`."""
         with self._lock:
             self._theirs.enable_truncation(max_length, *args, **options)
             self._set_state(truncation=self._theirs.truncation)
@@ -477,7 +477,7 @@ class Tokenizer:
 
     @property
     def padding(self) -> dict[str, Any] | None:
-        """What `enable_padding` has set."""
+        """The settings of `enable_padding`, or None."""
         return self._state.padding and dict(self._state.padding)
 
     def enable_padding(self, *args: Any, **options: Any) -> None:
@@ -521,10 +521,10 @@ class Tokenizer:
         """Train the model on texts, by HuggingFace's trainer."""
         self._change("train_from_iterator", *args, **options)
 
-    # -- All else ---
+    # -- Everything else ---
 
     def post_process(self, encoding: Any, pair: Any = None, add_special_tokens: bool = True) -> Any:
-        """Cut, pad and put special tokens around what was encoded without them."""
+        """Truncate and pad an encoding, and put special tokens around it."""
         with self._set() as theirs:
             return theirs.post_process(_real(encoding), _real(pair), add_special_tokens)
 
@@ -577,8 +577,8 @@ class Tokenizer:
 def as_tokenizers(tokenizer: BPETokenizer) -> Tokenizer:
     """Return a tokenizer as the `tokenizers.Tokenizer` of its saved files, on this engine.
 
-    As there, special tokens in text are recognized; with ``encode_special_tokens = True`` they are
-    text.  Raises ValueError for a tokenizer that tokenizer.json can't hold.
+    As in tokenizers, special tokens in text are recognized; with ``encode_special_tokens = True``
+    they are text.  Raises ValueError for a tokenizer that tokenizer.json can't represent.
     """
     return Tokenizer(tokenizer.to_hf(), copy.copy(tokenizer))
 
@@ -589,7 +589,7 @@ def _rebuild(theirs: Any, encode_special_tokens: bool) -> Tokenizer:
 
 
 def _state_of(component: Any) -> Any:
-    """Return all of a component that can be changed in place."""
+    """Return everything in a component that can be changed in place."""
     if hasattr(component, "tokenize"):  # a model
         return type(component), [getattr(component, name, None) for name in _MODEL]
     return component.__getstate__()
@@ -599,15 +599,15 @@ class DecodeStream:
     """Decodes ids as they come, as `tokenizers.decoders.DecodeStream` does."""
 
     def __init__(self, ids: Any = None, skip_special_tokens: bool = False) -> None:
-        self._real: Any = None  # HuggingFace's, for a tokenizer of theirs
+        self._real: Any = None  # HuggingFace's own, for a tokenizer of theirs
         self._given = ids, skip_special_tokens
         self._skip = skip_special_tokens
-        self._ids: list[int] = list(ids or ())  # since a text was whole, and those before
-        self._text = ""  # what the first `_n` of them say
+        self._ids: list[int] = list(ids or ())  # the ids since the last text, and some before
+        self._text = ""  # the text of the first `_n` of them
         self._n = 0
 
     def step(self, tokenizer: Any, id: Any) -> str | None:
-        """Take one id or several; return the text that is whole with them, None if none is."""
+        """Take one id or several; return the text that they complete, or None."""
         if not isinstance(tokenizer, Tokenizer):
             if self._real is None:
                 self._real = their_stream()(*self._given)
@@ -622,7 +622,7 @@ class DecodeStream:
             return None
         if not text.startswith(self._text):
             problem = "Invalid prefix encountered while decoding stream. "
-            raise ValueError(f"{problem}{self._text!r} does not begin {text!r}")
+            raise ValueError(f"{problem}{text!r} does not begin with {self._text!r}")
         new = text[len(self._text) :]
         del self._ids[: self._n]
         self._text, self._n = tokenizer.decode(self._ids, self._skip), len(self._ids)
@@ -630,7 +630,7 @@ class DecodeStream:
 
 
 def _ids_of(given: Any) -> list[int]:
-    """Return what a step was given as a list; refuse what is no id before a stream has it."""
+    """Return the ids given to a step as a list; raise TypeError for anything else."""
     with contextlib.suppress(TypeError):
         ids = [*map(operator.index, given if isinstance(given, (list, tuple)) else [given])]
         if all(0 <= id_ < 1 << 32 for id_ in ids):
@@ -640,5 +640,5 @@ def _ids_of(given: Any) -> list[int]:
 
 @functools.lru_cache(maxsize=1)
 def their_stream() -> Any:
-    """Return HuggingFace's own DecodeStream; the first call is before anything replaces it."""
+    """Return HuggingFace's own DecodeStream; the first call must come before a replacement."""
     return core.import_optional("tokenizers.decoders", "DecodeStream", "tokenizers").DecodeStream

@@ -1,8 +1,8 @@
 """Tokenizers of transformers that run on this library's engine.
 
-`patch_transformers()` changes what `from_pretrained` gives from then on: the same class as before,
-whose backend is `dropin.tokenizers.Tokenizer`.  `patch_tokenizer` does that to one tokenizer, and
-`to_transformers` makes one from a `BPETokenizer`.
+`patch_transformers()` changes what `from_pretrained` returns from then on: the same class as
+before, with `dropin.tokenizers.Tokenizer` as its backend.  `patch_tokenizer` does that to one
+tokenizer, and `to_transformers` makes one from a `BPETokenizer`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def patch_tokenizer(tokenizer: Any) -> Any:
     backend = getattr(tokenizer, "_tokenizer", None)
     library = core.import_optional("tokenizers", "patch_tokenizer", "tokenizers")
     if not isinstance(backend, library.Tokenizer):
-        return tokenizer  # a slow one, or patched before
+        return tokenizer  # a slow one, or already patched
     ours = Tokenizer(backend)
     if ours._current() is None:
         name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
@@ -44,7 +44,8 @@ def patch_tokenizer(tokenizer: Any) -> Any:
 def to_transformers(tokenizer: BPETokenizer) -> Any:
     """Return a live `PreTrainedTokenizerFast` on this library's engine.
 
-    It has what `AutoTokenizer` reads from saved files: roles, chat templates, lengths and sides.
+    It has everything that `AutoTokenizer` reads from saved files: roles, chat templates, lengths
+    and sides.
     """
     library = core.import_optional("transformers", "to_transformers", "transformers")
     with tempfile.TemporaryDirectory() as directory:
@@ -60,7 +61,7 @@ def to_transformers(tokenizer: BPETokenizer) -> Any:
 def patch_transformers() -> None:
     """Put this library's engine under all fast tokenizers that transformers loads from now on.
 
-    Calling it again changes nothing; `unpatch_transformers` takes it back.
+    Calling it again changes nothing; `unpatch_transformers` undoes it.
     """
     library = core.import_optional("transformers", "patch_transformers", "transformers")
     fast = library.PreTrainedTokenizerFast
@@ -77,7 +78,7 @@ def patch_transformers() -> None:
             return patch_tokenizer(load(*args, **options))
 
         _replace(fast, "from_pretrained", classmethod(from_pretrained))
-        for module in list(sys.modules.values()):  # those that have imported it, too
+        for module in list(sys.modules.values()):  # modules that have imported the class, too
             if getattr(module, "__dict__", {}).get("DecodeStream") is streams:
                 _replace(module, "DecodeStream", DecodeStream)
 
@@ -88,7 +89,7 @@ def _replace(owner: Any, name: str, value: Any) -> None:
 
 
 def unpatch_transformers() -> None:
-    """Take `patch_transformers` back; tokenizers that were loaded meanwhile stay as they are."""
+    """Undo `patch_transformers`; tokenizers that were loaded meanwhile stay as they are."""
     with _lock:
         while _patched:
             owner, name, value = _patched.pop()
@@ -100,7 +101,7 @@ def unpatch_transformers() -> None:
 
 @contextlib.contextmanager
 def patched_transformers() -> Iterator[None]:
-    """Patch transformers for the length of a with block."""
+    """Patch transformers for the duration of a with block."""
     was = bool(_patched)
     patch_transformers()
     try:

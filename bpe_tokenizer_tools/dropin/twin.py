@@ -1,7 +1,7 @@
-"""What training stacks ask a tokenizer for by name, whatever its class.
+"""Attributes and methods that training libraries expect of a tokenizer, whatever its class.
 
-A twin answers: the tokenizer of transformers that `to_transformers` makes.  It's made at the first
-question that needs it, kept, and made anew once the tokenizer has changed.
+They come from a twin: the tokenizer of transformers that `to_transformers` makes.  The twin is made
+when it is first needed, and made again after the tokenizer changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CALLS = (
     *("batch_decode", "get_added_vocab", "get_special_tokens_mask", "num_special_tokens_to_add"),
     *("pad", "save_pretrained"),
 )
-# Options of a call: those that only transformers has, those of both, and those of ours alone.
+# Options of a call: those of transformers alone, those of both libraries, and ours alone.
 _NEW = {
     *("text_pair", "is_split_into_words", "stride", "return_overflowing_tokens", "return_length"),
     *("return_attention_mask", "return_offsets_mapping", "return_special_tokens_mask"),
@@ -32,9 +32,9 @@ _OWN = {"disallowed_special", "return_offsets", "truncation_side"}
 
 
 def ask(tokenizer: BPETokenizer, name: str) -> Any:
-    """Return an attribute as its twin has it; raise ImportError if there is no transformers.
+    """Return an attribute of the twin; raise ImportError if transformers is not installed.
 
-    A method needs no twin before it is called, so `hasattr` costs nothing.
+    A method makes no twin before it is called, so `hasattr` costs nothing.
     """
     if "transformers" not in sys.modules and importlib.util.find_spec("transformers") is None:
         core.import_optional("transformers", name, "transformers")
@@ -66,7 +66,7 @@ def call(
     choices = _OPTIONS if pair or options.keys() & _NEW else _OPTIONS | _OWN
     if unknown := options.keys() - _OPTIONS:
         got, expected = ", ".join(sorted(unknown)), ", ".join(sorted(choices))
-        raise TypeError(f"no option of this call: {got}; expected some of {expected}")
+        raise TypeError(f"unknown options: {got}; expected some of {expected}")
     if allowed_special not in ("none", "all"):
         raise ValueError(
             f"for pairs, allowed_special must be 'none' or 'all', got {allowed_special!r}"
@@ -90,10 +90,10 @@ def twin(tokenizer: BPETokenizer) -> Any:
 
 
 class _Kept:
-    """The twin of a tokenizer as long as that gives the same ids, and all else it is made of."""
+    """The twin of a tokenizer, while its ids stay the same, and the state it was made from."""
 
     state: tuple[dict[str, Any], ...] | None = None
     twin: Any = None
 
-    def __init__(self, *_: Any) -> None:  # what a tokenizer derives is told of that
+    def __init__(self, *_: Any) -> None:  # `core.derived` passes an encoder and a definition
         pass

@@ -4,8 +4,8 @@
     print(evaluation); evaluation.to_json(); evaluation.to_csv()
     print(compare("a.json", "b.json", {"news": texts}))
 
-A text is encoded as it stands, without what goes around it, and what looks like a special token in
-it is ordinary text.  These names need numpy; `sweep` does not.
+Texts are encoded without added special tokens, and what looks like a special token in a text is
+ordinary text.  These names need numpy; `sweep` does not.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 A tokenizer is named by a *spec*:
 
     PATH                what `BPETokenizer.from_file` reads; it knows tiktoken's names, too
-    hf:PATH             a tokenizer.json, or a directory that holds one, by `tokenizers` itself
+    hf:PATH             a tokenizer.json, or a directory that has one, by `tokenizers` itself
     hf:NAME             a tokenizer that `transformers` has downloaded before
     tiktoken:NAME       an encoding that tiktoken knows, or that was registered with it
     sp:PATH             a SentencePiece model, by `sentencepiece` itself
 
-An object of one of these libraries is as good as a spec.
+An object of one of these libraries can take the place of a spec.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_ROWS = 1 << 24  # far more than vocabularies have; 128 MB for each array o
 
 
 class Adapter:
-    """A tokenizer of any library, by the name that tables call it.
+    """A tokenizer of any library, with its name in tables.
 
     `special` are the ids that ordinary text never gives.
     """
@@ -48,8 +48,8 @@ class Adapter:
         self.tokens = {id_: token for id_, token in tokens.items() if id_ not in special}
         if self.rows > _MOST_ROWS:
             raise ValueError(
-                f"{name} has ids up to {self.rows - 1:,}, and they are counted in a row for each; "
-                f"at most {_MOST_ROWS:,} rows can be measured"
+                f"{name} has ids up to {self.rows - 1:,}, too many to count: the limit is "
+                f"{_MOST_ROWS - 1:,}"
             )
         self.lengths = numpy.zeros(self.rows, numpy.int64)
         for id_, token in self.tokens.items():
@@ -62,7 +62,7 @@ class Adapter:
 
     @property
     def rows(self) -> int:
-        """How many rows an embedding needs: the largest id and one more."""
+        """How many rows an embedding needs: the largest id plus one."""
         return max((*self.tokens, *self.special), default=-1) + 1
 
     def encode(self, text: str) -> Any:
@@ -74,7 +74,7 @@ class Adapter:
         raise NotImplementedError
 
     def normalize(self, text: str) -> str:
-        """Return a text as the tokenizer's normalizer leaves it."""
+        """Return a text, normalized by the tokenizer's normalizer."""
         return text
 
     def offsets(self, text: str) -> Any:
@@ -159,7 +159,7 @@ class _HuggingFace(Adapter):
 
 
 def _with_spaces(normalized: str, text: str) -> str:
-    """Undo what SentencePiece and its like make of spaces: "▁"."""
+    """Turn the "▁" of SentencePiece and its like back into spaces."""
     marks = normalized.count("\u2581") > text.count("\u2581")
     return normalized.replace("\u2581", " ") if marks else normalized
 
@@ -169,7 +169,7 @@ def _ids(encoding: Any) -> Any:
 
 
 class _Transformers(Adapter):
-    """A tokenizer of transformers that is written in Python; it tells no offsets."""
+    """A tokenizer of transformers that is written in Python; it has no offsets."""
 
     def __init__(self, name: str, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -194,8 +194,8 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 def _spelling_of(definition: Any, byte_level: bool = False) -> Any:
     """Return a function from a token as written in files to its bytes.
 
-    The definition is a tokenizer.json, the parts of one, or None; whatever it says, `byte_level`
-    tells that tokens are written in the byte alphabet.
+    The definition is a tokenizer.json, parts of one, or None.  With `byte_level`, tokens are
+    written in the byte alphabet, whatever the definition says.
     """
     kinds = set(_types(definition))
     if byte_level or "ByteLevel" in kinds:
@@ -285,7 +285,7 @@ _BY_LIBRARY = {"tokenizers": _HuggingFace, "tiktoken": _Tiktoken, "sentencepiece
 def open_tokenizer(spec: Any, name: str = "") -> Adapter:
     """Open a tokenizer.
 
-    The head of this module explains specs.  Without a name, the spec gives one.
+    The top of this module explains specs.  Without a name, the spec gives one.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -357,18 +357,18 @@ def _open_sentencepiece(spec: str, name: str) -> Adapter:
         raise FileFormatError(path, "", "the file is empty; expected a SentencePiece model")
     try:
         model = library.SentencePieceProcessor(model_proto=data)
-    except (OSError, RuntimeError):  # which name a line of its own source
+    except (OSError, RuntimeError):  # their messages name a line of C++
         raise FileFormatError(path, "", "isn't a SentencePiece model, or is damaged") from None
     return _SentencePiece(name or name_of(path), model)
 
 
 def _loaded(spec: str, load: Any, argument: Any) -> Any:
-    """Load a tokenizer by its own library; whatever goes wrong there is one line."""
+    """Load a tokenizer by its own library; report any failure there in one line."""
     try:
         return load(str(argument))
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except BaseException as error:  # a panic in Rust is no Exception
+    except BaseException as error:  # a panic in Rust is not an Exception
         raise ValueError(f"{spec} cannot be loaded: {reason_of(error)}") from None
 
 

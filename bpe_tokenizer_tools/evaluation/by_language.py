@@ -29,7 +29,7 @@ class LanguagePoint:
 
     language: str
     training: str  # "plain" or "parity"
-    size: int  # tokens in all, special ones included
+    size: int  # number of tokens, including special ones
     bytes: int  # of the language's held-out text
     pretokens: int
     tokens: int
@@ -62,7 +62,7 @@ class ByLanguage:
         return [found[size].fertility for size in self.sizes]
 
     def gini(self, training: str) -> list[float]:
-        """Return for each size the Gini coefficient of tokens per byte; 0 if all pay alike."""
+        """Return the Gini coefficient of tokens per byte at each size; 0 if all pay the same."""
         return [
             gini([p.tokens / p.bytes for p in self.points if (p.training, p.size) == (training, n)])
             for n in self.sizes
@@ -131,7 +131,7 @@ def read(
         try:
             counts[name], seen[name] = reader.read(corpus, text, share)
         except ValueError as error:
-            if isinstance(error, FileFormatError):  # which names the file
+            if isinstance(error, FileFormatError):  # it names the file
                 raise
             raise ValueError(f"language {name!r}: {error}") from None
     return dataclasses.replace(parity, corpora=counts), seen

@@ -29,7 +29,7 @@ from bpe_tokenizer_tools.support.text import Printed, printable, shortened
 numpy = core.import_optional("numpy", "measuring tokenizers", "numpy")
 
 _CONTEXT = 24  # characters before and after a word
-_MOST_STRETCHES = 1 << 19  # of text that are kept count of; some 250 MB
+_MOST_STRETCHES = 1 << 19  # of text to count; about 250 MB
 _MIX = 0x9E3779B1  # an odd number: multiplied by it, neighboring places are far apart
 
 # -- The result ---------------------------------------------------------------
@@ -45,7 +45,7 @@ class Difference:
     share: float | None  # of all words, 0 to 1; None if there are none
     a_tokens: int  # how many tokens the first needs for the texts
     b_tokens: int  # how many the second needs
-    saved: float | None  # of the first's tokens, what the second saves; below 0 if it needs more
+    saved: float | None  # the share of the first's tokens that the second saves; may be negative
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,16 @@ class Example:
     before: str  # the text before it
     word: str  # the word
     after: str  # the text after it
-    a_cut: str  # the first's tokens that hold a part of it, spaces between, white space shown
-    b_cut: str  # those of the second
+    a_cut: str  # the first's tokens that contain part of it, separated by spaces, white space shown
+    b_cut: str  # the second's
 
 
 @dataclass(frozen=True)
 class Expense:
     """A word, or more, that costs one tokenizer more tokens than the other.
 
-    Texts are cut wherever tokens of both end together, but not inside a word: so each such stretch
-    holds whole tokens of both, and all stretches together have as many tokens as the texts.
+    Texts are cut wherever tokens of both end together, but not inside a word.  So each stretch
+    consists of whole tokens of both, and all stretches together have as many tokens as the texts.
     """
 
     # the stretch without spaces around it: most often a word, maybe with the punctuation that
@@ -85,10 +85,10 @@ class Overlap:
     shared: int  # how many tokens, as bytes, are in both
     only_a: int  # how many only the first has
     only_b: int  # how many only the second has
-    only_a_used: float  # the share of the first's tokens in the texts that are such
-    only_b_used: float  # the same of the second
+    only_a_used: float  # of the first's tokens in the texts, the share that only the first has
+    only_b_used: float  # the same for the second
     only_a_examples: list[tuple[str, int]]  # those that the texts use most, and how often
-    only_b_examples: list[tuple[str, int]]  # the same of the second
+    only_b_examples: list[tuple[str, int]]  # the same for the second
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,11 @@ class Comparison(Printed):
     differences: list[Difference]  # for each group, and last for all of them
     measures: list[Measures]  # the figures of both on each group, as `evaluate` gives them
     examples: list[Example]  # some words that are cut differently, of each group
-    # what costs the first most, against the second. Where texts have more than half a million
-    # stretches that the two cut into different numbers of tokens, those that made the least
-    # difference were forgotten on the way
+    # what costs the first the most extra tokens. If the two cut more than half a million different
+    # stretches into different numbers of tokens, those that made the least difference are left out
     expensive_for_a: list[Expense]
-    expensive_for_b: list[Expense]  # what costs the second most
-    vocabulary: Overlap  # their overlap
+    expensive_for_b: list[Expense]  # what costs the second the most extra tokens
+    vocabulary: Overlap  # what their vocabularies share
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -154,7 +153,7 @@ class Comparison(Printed):
             return [e.text, e.times, abs(e.a_tokens - e.b_tokens), *cuts]
 
         columns = ["text", "times", "tokens more", name, other]
-        title = f"Where {name} needs most tokens more than {other}"
+        title = f"Where {name} needs the most extra tokens, compared with {other}"
         return Table(columns, [row(expense) for expense in expenses], title)
 
     def _overlap(self) -> Table:
@@ -182,7 +181,7 @@ class _Gatherer:
         self.differing: Counter[str] = Counter()  # words of each group that are cut differently
         self.examples: dict[str, list[tuple[int, int, Example]]] = {}
         self._pieces: Counter[str] = Counter()  # of each group, so far
-        # stretch of text -> what an `Expense` holds of it
+        # stretch of text -> the fields of its `Expense`
         self.expenses: dict[bytes, list[Any]] = {}
         self._new: list[tuple[int, int, list[Any]]] = []
 
@@ -205,7 +204,7 @@ class _Gatherer:
         self._add_expenses(chunk, cuts)
 
     def _add_examples(self, chunk: Chunk, differing: Any, cuts: Sequence[Cut]) -> None:
-        """Keep a few, from all over: those whose places have the smallest hashes."""
+        """Keep a few from everywhere: those whose places have the smallest hashes."""
         kept = self.examples.get(chunk.group, [])
         places = differing + self._pieces[chunk.group]
         self._pieces[chunk.group] += len(chunk.pieces.starts) + 1  # as between two documents
@@ -270,7 +269,7 @@ def _among(values: Any, others: Any) -> Any:
 
 
 def _common_ends(chunk: Chunk, a: Cut, b: Cut) -> Any:
-    """Return where tokens of both end, in no word and no character; and where documents do."""
+    """Return where tokens of both end outside words and characters, and where documents end."""
     pieces = chunk.pieces
     common = a.ends[_among(a.ends, b.ends)]
     place = numpy.searchsorted(pieces.starts, common, "right") - 1
@@ -331,7 +330,7 @@ def compare(
 
     >>> from bpe_tokenizer import BPETokenizer
     >>> print(compare(BPETokenizer(), BPETokenizer(), {"words": ["ab cd"]}).verdict)
-    Both cut all words alike and need as many tokens: 5. Both need 256 embedding rows.
+    Both cut all words the same way and need 5 tokens. Both need 256 embedding rows.
     """
     groups, base = groups_of(texts, parallel)
     adapters = named_tokenizers([a, b])
@@ -398,14 +397,14 @@ def _verdict(adapters: Sequence[Adapter], differences: Sequence[Difference]) -> 
     a, b = adapters[0].name, adapters[1].name
     total = differences[-1]
     if total.a_tokens == total.b_tokens and not total.differing:
-        tokens = f"Both cut all words alike and need as many tokens: {total.a_tokens:,}."
+        tokens = f"Both cut all words the same way and need {total.a_tokens:,} tokens."
     else:
         where = "overall" if len(differences) > 1 else f"on {total.group}"
         saved = total.saved
-        how_many = "other tokens" if saved is None else "not fewer tokens"
+        how_many = "more tokens than" if saved is None else "as many tokens as"
         if saved:
-            how_many = f"{100 * abs(saved):.1f} % {'fewer' if saved > 0 else 'more'} tokens"
-        tokens = f"{b} needs {how_many} than {a} {where}: "
+            how_many = f"{100 * abs(saved):.1f}% {'fewer' if saved > 0 else 'more'} tokens than"
+        tokens = f"{b} needs {how_many} {a} {where}: "
         tokens += f"{total.b_tokens:,} against {total.a_tokens:,}."
         tokens += f" It cuts {percent(total.share)} of the words differently."
     said = [tokens]
@@ -428,4 +427,4 @@ def _sign(group: Difference) -> str:
     if group.saved is None:
         return "-"
     change = round(-100 * group.saved, 1)
-    return f"{change:+.1f} %" if change else "0.0 %"
+    return f"{change:+.1f}%" if change else "0.0%"

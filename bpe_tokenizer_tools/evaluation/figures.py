@@ -28,7 +28,7 @@ from bpe_tokenizer_tools.support.text import Printed, counted
 from bpe_tokenizer_tools.training.parity import gini
 
 OVERALL = "overall"
-_ENGLISH = ("eng", "en", "english", "eng_latn")  # how parallel text in English may be called
+_ENGLISH = ("eng", "en", "english", "eng_latn")  # names of parallel text in English
 _SHOWN_SCRIPTS = 15
 
 
@@ -37,9 +37,9 @@ class Vocabulary:
     """A tokenizer's vocabulary."""
 
     tokenizer: str  # its name
-    vocab_size: int  # how many tokens, special ones included
+    vocab_size: int  # how many tokens, including special ones
     special_tokens: int  # how many of them are special
-    rows: int  # how many rows an embedding needs: the largest id and one more
+    rows: int  # how many rows an embedding needs: the largest id plus one
     scripts: dict[str, Allocation]  # script or class -> its tokens, the largest first
 
 
@@ -47,14 +47,14 @@ class Vocabulary:
 class Evaluation(Printed):
     """The results of `evaluate`; printed, tables."""
 
-    measures: list[Measures]  # for each group, and last for all of them, each tokenizer's figures
+    measures: list[Measures]  # each tokenizer's figures on each group, and last on all groups
     vocabularies: list[Vocabulary]  # of each tokenizer
-    base: str | None = None  # the group that premiums are against; None without parallel text
+    base: str | None = None  # the group that premiums compare with; None without parallel text
     alpha: float = ALPHA  # the order of the Rényi entropy
 
     @property
     def groups(self) -> list[str]:
-        """The names of the groups, "overall" last where there are several."""
+        """The names of the groups; if there are several, "overall" comes last."""
         return list(dict.fromkeys(measures.group for measures in self.measures))
 
     @property
@@ -72,8 +72,8 @@ class Evaluation(Printed):
     def gini(self, tokenizer: str) -> float | None:
         """Return the Gini coefficient of what the groups pay for text; 0 if all pay the same.
 
-        Parallel texts say the same, so their tokens are compared; other groups' tokens per byte.
-        None for a single group.
+        Parallel texts say the same, so their numbers of tokens are compared; for other groups,
+        tokens per byte.  None for a single group.
         """
         found = [self.get(tokenizer, group) for group in self.groups if group != OVERALL]
         same = [float(m.tokens) for m in found if m.premium is not None]
@@ -148,10 +148,9 @@ class Evaluation(Printed):
 
 
 def script_lines(vocabularies: Sequence[Vocabulary], most: int) -> dict[str, list[str]]:
-    """Return what to show of vocabularies by script: name of a line -> the scripts in it.
+    """Return the lines that show vocabularies by script: the name of a line -> its scripts.
 
-    The largest scripts, up to a number, have a line each, all others one together; then come the
-    classes.
+    The `most` largest scripts have a line each, and all others share one; then come the classes.
     """
     total: dict[str, int] = {}
     for vocabulary in vocabularies:
@@ -167,7 +166,7 @@ def script_lines(vocabularies: Sequence[Vocabulary], most: int) -> dict[str, lis
 
 
 def _cells(vocabulary: Vocabulary, scripts: Sequence[str]) -> tuple[int, float | None]:
-    """Return how many tokens are of some scripts, and their mean length in characters."""
+    """Return how many tokens belong to some scripts, and their mean length in characters."""
     found = [vocabulary.scripts[name] for name in scripts if name in vocabulary.scripts]
     n = sum(each.tokens for each in found)
     told = [each for each in found if each.mean_characters is not None]
@@ -177,7 +176,7 @@ def _cells(vocabulary: Vocabulary, scripts: Sequence[str]) -> tuple[int, float |
 
 def percent(share: float | None) -> str:
     """Show a share; None is "-"."""
-    return "-" if share is None else f"{100 * share:.1f} %"
+    return "-" if share is None else f"{100 * share:.1f}%"
 
 
 def evaluate(
@@ -193,10 +192,10 @@ def evaluate(
     Args:
         tokenizers: name -> what `open_tokenizer` takes; or a list of that.
         texts: name of a group -> its documents: texts, or a `pathlib.Path` to read. Documents are
-            taken as they come and not kept, however many there are.
+            streamed, so there can be any number of them.
         parallel: language -> lines, the same number in each; line n says the same in all.  Each is
-            a group, too, and gets a premium against English: the one called "eng", "en" or
-            "english", or else the first.
+            a group, too, and gets a premium against English (the one called "eng", "en" or
+            "english"), or else against the first.
         alpha: the order of the Rényi entropy; see `renyi_entropy`.
         verbose: whether to show progress, on a terminal.
 
@@ -248,7 +247,7 @@ def all_measures(
     base: str | None,
     alpha: float = ALPHA,
 ) -> list[Measures]:
-    """Work out the figures of all tokenizers on all groups; premiums are against a base."""
+    """Work out the figures of all tokenizers on all groups; premiums compare with the base."""
     measures = []
     for group, found in tallies.items():
         against = tallies[base] if base is not None and group in (parallel or ()) else None
@@ -273,7 +272,7 @@ def _tally(
 def groups_of(
     texts: Mapping[str, Iterable[str]] | None, parallel: Mapping[str, Sequence[str]] | None
 ) -> tuple[dict[str, Iterable[str]], str | None]:
-    """Return all groups, and which of them premiums are against."""
+    """Return all groups, and the one that premiums compare with."""
     groups: dict[str, Iterable[str]] = {}
     for name, found in (texts or {}).items():
         groups[str(name)] = FileGroup(str(name), [found]) if isinstance(found, Path) else found
@@ -284,12 +283,12 @@ def groups_of(
     if not groups:
         raise ValueError("expected texts to measure tokenizers on, got none")
     if OVERALL in groups:
-        raise ValueError(f"a group can't be called {OVERALL!r}, which stands for all; rename it")
+        raise ValueError(f"a group can't be called {OVERALL!r}, the name for all groups; rename it")
     return groups, _base(parallel) if parallel else None
 
 
 def _base(parallel: Mapping[str, Sequence[str]]) -> str:
-    """Find the parallel text in English; and see that all have as many lines."""
+    """Find the parallel text in English; check that all have the same number of lines."""
     if len(parallel) < 2:
         raise ValueError("parallel text needs at least two languages, got one")
     n_lines = {name: len(lines) for name, lines in parallel.items()}

@@ -1,7 +1,6 @@
 """The figures of one tokenizer on one group of texts.
 
-Everything is counted as texts pass by, a few megabytes at a time: a `Tally` holds counts only, and
-two of them can be added.
+Texts are counted a few megabytes at a time.  A `Tally` has only counts; two tallies can be added.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _CHUNK_CHARS = 2 << 20
 class Chunk:
     """Some documents of a group: texts, each a document or a part of one.
 
-    `numbers` are those of their documents in the group, from 1.
+    `numbers` are the numbers of their documents in the group, from 1.
     """
 
     def __init__(self, group: str, documents: list[str], numbers: list[int]) -> None:
@@ -37,7 +36,7 @@ class Chunk:
         ends = numpy.cumsum(self.characters + 1) - 1
         self.character_begins = ends - self.characters
         cuts = numpy.concatenate([ends[:-1], self.character_begins])
-        # those of all documents, with a line end between two, which is a piece of its own
+        # the pieces of all documents; between two documents is a line end, a piece of its own
         self.pieces = Pieces("\n".join(documents), cuts[cuts < ends[-1]])
         self.begins = self.pieces.byte_at[self.character_begins]  # of each document, in bytes
         self.sizes = self.pieces.byte_at[ends] - self.begins  # in bytes
@@ -59,7 +58,7 @@ def chunks_of(group: str, texts: Iterable[str]) -> Iterator[Chunk]:
         documents.append(str(text))
         numbers.append(number)
         characters += len(text)
-        size += len(text) + 1  # so that empty ones do not pile up
+        size += len(text) + 1  # + 1 so that empty ones don't pile up
         if size >= _CHUNK_CHARS:
             yield Chunk(group, documents, numbers)
             size, documents, numbers = 0, [], []
@@ -80,7 +79,7 @@ class Cut:
     starts: Any  # where each begins, in bytes of the chunk; None if that is not known
     ends: Any  # where each ends
     wrong: set[int]  # the numbers of the documents that decode to another text
-    changed: set[int]  # the numbers of those that the normalizer changes
+    changed: set[int]  # the numbers of the documents that the normalizer changes
 
 
 def cut(adapter: Adapter, chunk: Chunk) -> Cut:
@@ -108,7 +107,7 @@ def _encode(adapter: Adapter, chunk: Chunk) -> list[Any]:
         return adapter.encode_all(chunk.documents)
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except BaseException:  # one by one, to tell which it is; a panic in Rust is no Exception
+    except BaseException:  # one by one, to find which it is; a panic in Rust is not an Exception
         encoded = []
         for i, text in enumerate(chunk.documents):
             with _named(adapter, chunk, i):
@@ -118,7 +117,7 @@ def _encode(adapter: Adapter, chunk: Chunk) -> list[Any]:
 
 @contextlib.contextmanager
 def _named(adapter: Adapter, chunk: Chunk, i: int) -> Iterator[None]:
-    """Name the tokenizer and the document in what goes wrong."""
+    """Name the tokenizer and the document in an error."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
@@ -129,7 +128,7 @@ def _named(adapter: Adapter, chunk: Chunk, i: int) -> Iterator[None]:
 
 
 def _same(decoded: str, normalized: str) -> bool:
-    """Compare; ignore a space that a tokenizer puts before a text."""
+    """Compare two texts; ignore a space that a tokenizer puts before a text."""
     return decoded == normalized or f" {decoded}" == normalized or decoded == f" {normalized}"
 
 
@@ -153,7 +152,7 @@ def _told_spans(adapter: Adapter, chunk: Chunk, i: int) -> Any:
     if told is None:
         return None
     offsets = numpy.array(told, numpy.int64).reshape(-1, 2) + chunk.character_begins[i]
-    # Tokens such as a bare prefix have no place, whatever the library says: use the previous end.
+    # Tokens such as a bare prefix have no place, whatever the library says; use the previous end.
     nowhere = offsets[:, 0] >= offsets[:, 1]
     offsets[nowhere] = chunk.character_begins[i]
     offsets = numpy.maximum.accumulate(offsets)
@@ -173,7 +172,7 @@ def tokens_per_piece(cut: Cut, starts: Any, ends: Any) -> Any:
 
 
 class Tally:
-    """Counts of one tokenizer on texts, see `Measures`; those of two can be added."""
+    """Counts of one tokenizer on texts, see `Measures`; two tallies can be added."""
 
     def __init__(self, rows: int) -> None:
         self.documents = self.bytes = self.characters = self.words = self.wrong = self.changed = 0
@@ -205,7 +204,7 @@ class Tally:
             self.by_length = _sum(self.by_length, numpy.bincount(n))
 
     def _count(self, name: str, numbers: set[int]) -> None:
-        """Count documents, unless for a part of them that came before."""
+        """Count documents, but not one whose earlier part was counted."""
         last = self._last.get(name, 0)
         setattr(self, name, getattr(self, name) + sum(number > last for number in numbers))
         self._last[name] = max(numbers, default=last)
@@ -236,26 +235,27 @@ class Measures:
     tokenizer: str  # its name
     group: str  # the name of the texts, or "overall"
     documents: int  # how many texts
-    bytes: int  # of their UTF-8 form
+    bytes: int  # in UTF-8
     characters: int  # Unicode code points
     words: int  # see `bpe_tokenizer_tools.evaluation.words`
     tokens: int  # how many ids
-    bytes_per_token: float | None  # higher is shorter
+    bytes_per_token: float | None  # higher means fewer tokens
     characters_per_token: float | None  # the same in characters
-    # how many tokens hold a part of a word, on average: fertility. Words stand in their text: a
-    # token may hold the space before a word, too, or parts of two words, and then counts for both
+    # how many tokens contain part of a word, on average: fertility. Words are counted within their
+    # text, so a token may also contain the space before a word, or parts of two words, and then it
+    # counts for both
     tokens_per_word: float | None
     median_tokens_per_word: int | None  # at least half of the words have this many or fewer
-    p95_tokens_per_word: int | None  # at least 95 % of the words have this many or fewer
+    p95_tokens_per_word: int | None  # at least 95% of the words have this many or fewer
     single_token_words: float | None  # the share of words that lie within one token, 0 to 1
     renyi_efficiency: float | None  # `renyi_entropy` / log2 of the number of ordinary tokens
     shannon_efficiency: float | None  # the same with Shannon's entropy
-    renyi_entropy: float  # in bits, to divide by another logarithm
+    renyi_entropy: float  # in bits
     premium: float | None  # tokens here / tokens of the same text in English, if parallel
-    byte_premium: float | None  # the same for bytes, which a tokenizer cannot help
-    unused_tokens: int  # how many tokens, without special ones, never occur in the texts
-    unused_share: float | None  # of all tokens but the special ones, 0 to 1
-    wrong_round_trips: int  # documents that decode to another text than the normalized one
+    byte_premium: float | None  # the same for bytes, which no tokenizer can change
+    unused_tokens: int  # how many tokens, except special ones, never occur in the texts
+    unused_share: float | None  # their share of all tokens except special ones, 0 to 1
+    wrong_round_trips: int  # documents that don't decode to their normalized text
     changed_documents: int  # documents that the normalizer changes
     words_by_tokens: list[int] | None  # how many words have 0, 1, 2 ... tokens
 
@@ -263,7 +263,7 @@ class Measures:
 def measures_of(
     adapter: Adapter, group: str, tally: Tally, base: Tally | None = None, alpha: float = ALPHA
 ) -> Measures:
-    """Work out figures from counts; `base` are those of the same text in English, if any."""
+    """Work out figures from counts; `base` is the tally of the same text in English, if any."""
     ordinary = numpy.fromiter(adapter.tokens, numpy.int64, len(adapter.tokens))
     unused = int((tally.uses[ordinary] == 0).sum())
     entropy = renyi_entropy(tally.uses, alpha)
@@ -314,11 +314,11 @@ def renyi_entropy(counts: Sequence[int], alpha: float = ALPHA) -> float:
     H = log2(sum of p ** alpha) / (1 - alpha) over the shares p of the tokens that occur; for
     alpha = 1, its limit is Shannon's entropy.  Divided by log2 of the size of the vocabulary, it
     is an efficiency between 0 and 1.  Of the orders that Zouhar et al. (2023, "Tokenization and the
-    Noiseless Channel") tried, 2.5 went best with how well machine translation did.  An order above
-    1 weighs frequent tokens more: a vocabulary where a few of them are most of the text is
-    inefficient, and so is one with many that hardly occur.
+    Noiseless Channel") tried, 2.5 correlated best with the quality of machine translation.  An
+    order above 1 gives frequent tokens more weight: a vocabulary is inefficient if a few tokens
+    make up most of the text, or if many tokens hardly occur.
 
-    `alpha` is above 0; infinity asks for the most frequent token only.
+    `alpha` is above 0; with infinity, only the most frequent token counts.
 
     >>> renyi_entropy([1, 1, 1, 1]), renyi_entropy([7, 0]), renyi_entropy([1, 1], alpha=1)
     (2.0, 0.0, 1.0)
@@ -328,11 +328,11 @@ def renyi_entropy(counts: Sequence[int], alpha: float = ALPHA) -> float:
     if not len(used):
         return 0.0
     shares = used / used.sum()
-    if abs(alpha - 1) < 1e-8:  # nearer to the limit, nothing would be left of the digits
+    if abs(alpha - 1) < 1e-8:  # any nearer to the limit, no digit of the result would be right
         return abs(float(-(shares * numpy.log2(shares)).sum()))
     largest = shares.max()
     if alpha == math.inf:
         return abs(float(numpy.log2(largest)))
-    # Its power is taken apart, for it may be smaller than any number there is.
+    # The power of the largest share is factored out: it may be smaller than any float.
     powers = alpha * numpy.log2(largest) + numpy.log2(((shares / largest) ** alpha).sum())
     return abs(float(powers / (1 - alpha)))

@@ -12,7 +12,7 @@ from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.text import printable
 
 _SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text
+    "svg.fonttype": "none",  # keep text as text
     "svg.hashsalt": "bpe-tokenizer",  # the same figures give the same file
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -20,16 +20,16 @@ _SETTINGS: dict[Any, Any] = {
     "axes.titlesize": "medium",
     "font.family": ["DejaVu Sans", "sans-serif"],
 }
-_SCRIPTS = 12  # in the plot; the others are one bar
+_SCRIPTS = 12  # in the plot; all others share one bar
 _MOST_TOKENS = 8  # of a word
-# The palette of Okabe and Ito, which color-blind people can also distinguish.
+# The palette of Okabe and Ito, which color-blind readers can tell apart.
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 
 
 def plot(evaluation: Evaluation, path: str | Path) -> None:
     """Draw bytes per token by group, vocabularies by script, and tokens per word.
 
-    The file, .png or .svg, is written whole, or not at all.
+    The file is a .png or .svg, and is written atomically.
     """
     outputs.plot_format(path)
     import matplotlib
@@ -40,7 +40,7 @@ def plot(evaluation: Evaluation, path: str | Path) -> None:
         warnings.catch_warnings(),
         outputs.figure(path, 12, height) as figure,
     ):
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # of a name; its place is kept
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a name may use any script
         above, below = cast("Any", figure.subfigures(2, 1, height_ratios=[1, 1.25]))
         left, right = above.subplots(1, 2)
         _draw_bytes_per_token(left, evaluation)
@@ -93,21 +93,21 @@ def _draw_tokens_per_word(axes: Any, evaluation: Evaluation) -> None:
         if counts is None or not sum(counts):
             continue
         shares = [100 * sum(counts[n + 1 :]) / sum(counts) for n in places]
-        seen = [share or None for share in shares]  # a logarithm has no place for 0
+        seen = [share or None for share in shares]  # 0 has no logarithm
         axes.plot(places, seen, marker="o", markersize=4, color=_COLORS[i % len(_COLORS)])
     axes.set_xticks(places, list(map(str, places)))
     if any(line.get_ydata()[0] for line in axes.lines):
         axes.set_yscale("log")
         _write_powers(axes)
-    axes.yaxis.set_major_formatter("{x:,g} %")
+    axes.yaxis.set_major_formatter("{x:,g}%")
     axes.set_title(f"words with more than n tokens ({_literal(last)}, log scale)")
     axes.grid(axis="y", alpha=0.3)
 
 
 def _write_powers(axes: Any) -> None:
-    """Put all numbers of a logarithmic axis at its major ticks, so that they look alike.
+    """Label only the major ticks of a logarithmic axis, so that all numbers look alike.
 
-    Matplotlib writes minor ticks, which it labels on short axes, in a notation of their own.
+    On short axes, Matplotlib also labels minor ticks, in another notation.
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 

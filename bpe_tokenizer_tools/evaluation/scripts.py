@@ -1,14 +1,15 @@
 """The tokens of a vocabulary by Unicode script.
 
-Of a token, only characters that belong to a script count: white space, numbers, most punctuation
-and some marks are used with all of them.  So " the", "don't" and "x1" are Latin.  A token is
+Only the characters of a token that belong to a script count: white space, numbers, most
+punctuation and some marks are used with all scripts.  So " the", "don't" and "x1" are Latin.  A
+token is in
 
-- of a script, if all characters that belong to one belong to that one;
-- of "several scripts", such as a Japanese word in kanji and kana;
-- "white space", if it is that and nothing else;
-- "digits", if besides white space it has only digits (numbers of any kind);
+- a script, if all its characters that have a script have that one;
+- "several scripts", such as a Japanese word in kanji and kana;
+- "white space", if it has nothing else;
+- "digits", if it has only digits (numbers of any kind), with or without white space;
 - "punctuation and symbols", if it has no letters of a script; control characters, too;
-- "part of a character", if its bytes are not UTF-8 by themselves.
+- "part of a character", if its bytes alone are not UTF-8.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ class Allocation:
     """The tokens of one script, or one class of tokens."""
 
     tokens: int  # how many there are
-    share: float  # of all tokens but the special ones, 0 to 1
+    share: float  # of all tokens except special ones, 0 to 1
     mean_characters: float | None  # the mean length in characters; None for parts of characters
     mean_bytes: float  # the mean length in bytes
 
 
 def allocate(tokens: Iterable[bytes]) -> dict[str, Allocation]:
-    """Count tokens, all but the special ones, by script or class, the largest first.
+    """Count tokens by script or class, the largest first.
 
     >>> list(allocate([b"a", b" the", "д".encode(), b"12"]))
     ['Latin', 'Cyrillic', 'digits']

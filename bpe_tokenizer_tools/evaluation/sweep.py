@@ -4,12 +4,12 @@
     print(result)                               # a table, a size, and why
     result.tokenizer(result.recommendation.size).save("tokenizer")
 
-One training, at the largest size.  The merges of a smaller vocabulary are the first ones of a
-larger, so that every other size is cut from it; and so are its tokens: the merge loop applies
-merges in the order of their ranks, and a merge that needs a token comes later than the one that
-makes it.  Encoding with fewer merges is therefore the same as encoding with all of them, and then
-taking apart each token that a later merge has made.  `_Unmerging` does that to the whole of the
-held-out text at once, in one pass from the last merge to the first, and meets all sizes on its way.
+There is one training, at the largest size.  The merges of a smaller vocabulary are the first ones
+of a larger one, so every other size is cut from it.  The held-out text is encoded once, too: merges
+apply in the order of their ranks, and a merge that needs a token comes later than the one that
+makes it.  So encoding with fewer merges is the same as encoding with all of them, and then taking
+apart each token that a later merge made.  `_Unmerging` does that to all held-out text at once, in
+one pass from the last merge to the first, and passes through all sizes on its way.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from bpe_tokenizer_tools.training.parity import Parity
 from bpe_tokenizer_tools.training.superwords import Superwords
 
 SIZES = (16_000, 24_000, 32_000, 48_000, 64_000, 96_000, 128_000, 192_000, 256_000)
-MIN_GAIN = 0.03  # of the tokens, for each doubling, if there is no budget to weigh it against
+MIN_GAIN = 0.03  # of the tokens, for each doubling; used if no budget is given
 
 
 # -- The result ----------------------------------------------------------------
@@ -46,7 +46,7 @@ MIN_GAIN = 0.03  # of the tokens, for each doubling, if there is no budget to we
 class Point:
     """One vocabulary size."""
 
-    size: int  # tokens in all, special ones included
+    size: int  # number of tokens, including special ones
     tokens: int  # the length of the held-out text
     bytes_per_token: float  # of the held-out text
     gain: float | None  # share of tokens saved since the size before, per doubling; None at first
@@ -62,9 +62,9 @@ class Point:
 class Recommendation:
     """A size, and why, in a sentence with figures."""
 
-    size: int  # tokens in all
-    rule: str  # "worth" where a budget was given, else "gain"
-    reason: str  # what speaks for it
+    size: int  # number of tokens, including special ones
+    rule: str  # "worth" with a budget, "gain" without one, "only" if only one size was measured
+    reason: str  # why
 
     def __str__(self) -> str:
         return f"{self.size:,}: {self.reason}"
@@ -76,17 +76,17 @@ class Sweep(Printed):
 
     points: Sequence[Point]  # one for each size, the smallest first
     recommendation: Recommendation  # the size to take
-    notes: Sequence[str]  # what else there is to know, such as a training that ended early
-    held_out_bytes: int  # of the text measured on, as it is encoded
+    notes: Sequence[str]  # other facts, such as a training that ended early
+    held_out_bytes: int  # size of the held-out text, normalized
     held_out_documents: int  # how many there were; 0 if unknown
     seconds: Mapping[str, float]  # step -> how long it took
     settings: Mapping[str, Any]  # width, parameters, tied and min_gain, as given
-    largest: BPETokenizer = field(repr=False)  # the tokenizer all others are cut from
-    languages: ByLanguage | None = None  # with parity, what each language pays, with it and without
+    largest: BPETokenizer = field(repr=False)  # the tokenizer that all others are cut from
+    languages: ByLanguage | None = None  # with parity: what each language pays, with and without it
     plain: BPETokenizer | None = field(default=None, repr=False)  # the largest one without parity
 
     def tokenizer(self, size: int) -> BPETokenizer:
-        """Return the tokenizer of a size, measured or not; ValueError if it cannot be cut so."""
+        """Return the tokenizer of a size, measured or not; ValueError if there can be none."""
         return self.largest.with_vocab_size(size)
 
     def table(self) -> Table:
@@ -117,7 +117,7 @@ class Sweep(Printed):
         return "\n\n".join([*map(str, self.tables()), self._said()])
 
     def print(self) -> None:
-        """Print the same; tables by rich, where stdout is a terminal and rich is installed."""
+        """Print the result; with rich installed, tables in a terminal are drawn by rich."""
         for table in self.tables():
             table.print()
             print()
@@ -151,7 +151,7 @@ class Sweep(Printed):
         return Table([*names, *more], [[*point, *values] for point, *values in rows]).to_csv()
 
     def plot(self, path: str | os.PathLike[str]) -> None:
-        """Draw size against compression, and what decided, to a .png or .svg file."""
+        """Draw compression by size, and what decided, to a .png or .svg file."""
         with outputs.figure(path, 8, 9.6 if self.languages else 6.4) as figure:
             _plot(self, figure)
 
@@ -185,29 +185,29 @@ def sweep(
     It costs one training, at the largest size, and one encoding of the distinct
     pre-tokens of the held-out text.
 
-    With a width and a budget of parameters, that size is recommended which makes bytes per token
-    times the parameters left for the layers the largest: a larger vocabulary pays for as long as it
-    saves a greater share of the tokens than it takes of the layers.  Without, the smallest beyond
-    which no size saves `min_gain` of the tokens for each doubling.
+    With a width and a budget of parameters, the recommended size has the most bytes per token times
+    parameters left for the layers: a larger vocabulary pays off as long as it saves a greater share
+    of the tokens than it takes of the layers.  Without them, it is the smallest size after which no
+    size saves `min_gain` of the tokens for each doubling.
 
     Args:
         source: a corpus, as for `count_pretokens`; its `PretokenCounts`; or a tokenizer
             that is trained already.
         held_out: text that is not in the corpus, as for `count_pretokens`, or its
-            `PretokenCounts`.  None sets apart some of the corpus's documents, chosen by
-            their content; a text file's documents are what stands between special tokens.
-        sizes: vocabulary sizes, each with the 256 bytes and the special tokens.
+            `PretokenCounts`.  None holds out some of the corpus's documents, chosen by
+            their content; special tokens separate the documents of a text file.
+        sizes: vocabulary sizes, including the 256 bytes and the special tokens.
         parity: a corpus for each language, instead of a source, or a `Parity`, as for
             `BPETokenizer.train`.  There are two trainings then, with parity and without, and the
             result compares what each language pays.  `held_out` maps languages to texts.
         superwords: as for `BPETokenizer.train`, with a number as transition, the same for all
-            sizes.  The corpus is read twice; set apart, what is held out stays in memory, and the
-            rest is written to a temporary file.  Counts must be a `SuperwordCounts`.
+            sizes.  The corpus is read twice; held-out documents taken from it stay in memory, and
+            the rest is written to a temporary file.  Counts must be a `SuperwordCounts`.
         width: the model's width (d_model), for the parameters of its embeddings.
         parameters: the budget: parameters of the whole model, embeddings included.
         tied: whether one table serves as input and output embedding.
         min_gain: see above.
-        held_out_share: of the documents, where none are given.
+        held_out_share: the share of documents to hold out, if `held_out` is None.
         split_pattern, normalizer: as for `BPETokenizer`; counts and tokenizers bring their own.
         special_tokens: as for `BPETokenizer.train`, like all that follow; a trained tokenizer has
             its own.
@@ -225,7 +225,7 @@ def sweep(
     wanted = _checked_sizes(sizes)
     model = _Model(width, parameters, tied, min_gain)
     if (source is None) == (parity is None):
-        raise TypeError("sweep() takes a source or parity=..., one of the two")
+        raise TypeError("sweep() takes either a source or parity=...")
     if parity is not None and superwords is not None:
         raise ValueError("superwords can't be combined with parity; leave one of them out")
     times = {"": time.perf_counter()}
@@ -272,7 +272,7 @@ def _measured(
     languages: Callable[[Sequence[int]], ByLanguage] | None = None,
     plain: BPETokenizer | None = None,
 ) -> Sweep:
-    """Measure a trained tokenizer at all sizes; `times` say when each step ended."""
+    """Measure a trained tokenizer at all sizes; `times` has the time when each step ended."""
     reached, notes = within_reach
     points = _points(tokenizer, seen, reached, model)
     by_language = languages(reached) if languages else None
@@ -331,7 +331,7 @@ def _with_superwords(
     reading: tuple[int | None, str, bool],
     how: dict[str, Any],
 ) -> Sweep:
-    """Train on text, as superwords need more than counts; then read what is held out."""
+    """Train on text, because superwords need more than counts; then read the held-out text."""
     if how.get("corpus") is tokenizer:
         raise ValueError("superwords are for a corpus; this tokenizer is already trained")
     transition = Superwords.of(how["superwords"]).transition
@@ -362,7 +362,7 @@ def _total(counts: Mapping[str, PretokenCounts]) -> PretokenCounts:
 def _tokens_at(
     tokenizer: BPETokenizer, seen: Mapping[bytes, int], sizes: Sequence[int]
 ) -> list[int]:
-    """Return how many tokens a text takes at each size."""
+    """Return how many tokens a text has at each size."""
     return [tokens for tokens, _ in _Unmerging(tokenizer).count(seen, sizes)]
 
 
@@ -380,7 +380,7 @@ def _checked_sizes(sizes: Iterable[int]) -> list[int]:
 
 
 def _within_reach(sizes: Sequence[int], tokenizer: BPETokenizer) -> tuple[list[int], list[str]]:
-    """Return the sizes there are; a training may end before the largest, and files have one."""
+    """Return the sizes that the tokenizer reaches, and a note if training ended before others."""
     largest = tokenizer.vocab_size
     missed = [size for size in sizes if size > largest]
     if not missed:
@@ -388,21 +388,21 @@ def _within_reach(sizes: Sequence[int], tokenizer: BPETokenizer) -> tuple[list[i
     names = ", ".join(f"{size:,}" for size in missed)
     report = tokenizer.training_report
     why = f"training ended at {largest:,} tokens ({report.stopped})" if report else ""
-    note = f"{why or f'the tokenizer has {largest:,} tokens'}: instead of {names} that was measured"
+    note = f"{why or f'the tokenizer has {largest:,} tokens'}: measured that instead of {names}"
     return sorted({*(size for size in sizes if size <= largest), largest}), [note]
 
 
 # -- Tokens at every size ------------------------------------------------------
 
-_WHOLE = r"(?s:.+)"  # the text arrives cut already
+_WHOLE = r"(?s:.+)"  # the text is already cut
 
 
 class _Unmerging:
     """The tokens of a text at each vocabulary size, from those at the largest.
 
-    A token that several merges make, or none, or that is made of such a one, tells not
-    by which merges it came about.  Trained vocabularies hardly ever have one; pre-tokens
-    that give one are encoded anew at each size.
+    A token that no merge makes, or several, or that is made of such a token, doesn't show
+    which merges made it.  Trained vocabularies hardly ever have one; pre-tokens that give
+    one are encoded again at each size.
     """
 
     def __init__(self, tokenizer: BPETokenizer) -> None:
@@ -429,9 +429,9 @@ class _Unmerging:
                 self._unclear.add(id_)
 
     def count(self, seen: Mapping[bytes, int], sizes: Sequence[int]) -> list[tuple[int, int]]:
-        """Return for each size how many tokens a text takes, and how many different ones.
+        """Return for each size how many tokens a text has, and how many different ones.
 
-        `seen` are the counts of its pre-tokens; `sizes` ascend.
+        `seen` has the counts of its pre-tokens; `sizes` are in ascending order.
         """
         weights, unclear = self._encode(seen)
         total, used = sum(weights.values()), len(weights)
@@ -462,7 +462,7 @@ class _Unmerging:
             otherwise = by_itself is not None and ids != [by_itself]
             return otherwise or not self._unclear.isdisjoint(ids)
 
-        alike: dict[int, list[str]] = {}  # equally frequent ones need one call
+        alike: dict[int, list[str]] = {}  # equally frequent pre-tokens are encoded in one call
         for pretoken, count in seen.items():
             if count:
                 alike.setdefault(count, []).append(pretoken.decode())
@@ -488,10 +488,10 @@ class _Unmerging:
 
 
 def _encoder(definition: Definition) -> Callable[[Sequence[str]], list[int]]:
-    """Return what encodes pre-tokens, one after another."""
+    """Return a function that encodes pre-tokens, one after another."""
     bare = dataclasses.replace(definition, split_pattern=_WHOLE, normalizer=None, added=())
     encoder: Any = core.engine().encoder(bare)
-    encoder._split = list  # they are cut already
+    encoder._split = list  # they are already cut
     return cast("Callable[[Sequence[str]], list[int]]", encoder.encode)
 
 
@@ -529,8 +529,8 @@ def _points(
     smallest = 256 + len(tokenizer.added_tokens)
     if sizes[0] < smallest:
         raise ValueError(
-            f"a vocabulary of {sizes[0]} tokens is too small: 256 bytes and the special tokens "
-            f"are {smallest}"
+            f"a vocabulary of {sizes[0]} tokens is too small: the 256 bytes and the special tokens "
+            f"need {smallest}"
         )
     n_bytes = sum(len(pretoken) * count for pretoken, count in seen.items())
     found = _Unmerging(tokenizer).count(seen, sizes)
@@ -539,7 +539,7 @@ def _points(
         raise ValueError(
             f"the budget of {model.parameters:,} parameters is too small for the model: an "
             f"embedding of {sizes[0]:,} tokens and width {model.width} has "
-            f"{model.embedding(sizes[0]):,}; take smaller sizes, or a narrower model"
+            f"{model.embedding(sizes[0]):,}; use smaller sizes, or a narrower model"
         )
     points: list[Point] = []
     for size, (n_tokens, used), worth in zip(sizes, found, worths):
@@ -561,7 +561,7 @@ def _points(
     return points
 
 
-_CLOSE = 0.99  # of the best worth: sizes that near differ by less than trainings do
+_CLOSE = 0.99  # of the best worth: sizes this close differ less than two trainings of one model do
 
 
 def _recommend(points: Sequence[Point], model: _Model) -> Recommendation:
@@ -603,11 +603,11 @@ def _by_gain(points: Sequence[Point], model: _Model) -> Recommendation:
     said = []
     if best:
         before = points[best - 1].size
-        said.append(f"from {before:,} on to it each doubling saves {gains[best]:.1%} of the tokens")
+        said.append(f"from {before:,} to it, each doubling saves {gains[best]:.1%} of the tokens")
     if best + 1 < len(points):
         after = points[best + 1].size
         said.append(
-            f"on to {after:,} a doubling saves {gains[best + 1]:.1%}, and no later step saves the "
+            f"to {after:,}, a doubling saves {gains[best + 1]:.1%}, and no later step saves the "
             f"{model.min_gain:.1%} that a doubling should"
         )
     said += _at_an_end(points, best)

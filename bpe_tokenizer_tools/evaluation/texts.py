@@ -1,9 +1,9 @@
-"""Texts in groups: from files, cut into documents, and a sample where there is too much.
+"""Texts in groups: from files, cut into documents, and sampled if there is too much.
 
-A group is text of one language or domain.  Its documents come from files and directories as a
-corpus does (.txt, .jsonl, .parquet, compressed ones), cut at a separator such as <|endoftext|>,
-which is part of none.  One that is longer than a megabyte is cut at the ends of lines, too, so that
-memory stays bounded; its parts still count as one.
+A group is text of one language or domain.  Its documents come from files and directories like a
+corpus (.txt, .jsonl, .parquet, compressed ones), cut at a separator such as <|endoftext|>, which
+belongs to no document.  A document longer than a megabyte is also cut at line ends, so that memory
+stays bounded; its parts still count as one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_SAMPLED = 16  # a sample has at least this many documents
 
 
 class Part(str):
-    """Text with which the document goes on that the text before it is of."""
+    """A further part of the document that the text before it belongs to."""
 
     __slots__ = ()
 
@@ -38,9 +38,9 @@ class FileGroup(Iterable[str]):
 
     name: str  # of the group
     paths: Sequence[Path]  # files and directories
-    separator: str = SEPARATOR  # where to cut files into documents; "" does not
+    separator: str = SEPARATOR  # what separates documents in a file; "" for nothing
     max_bytes: int = 0  # if there is more, take a sample of at most this size; see `sample`
-    text_field: str = "text"  # the field of .jsonl and .parquet records that holds the text
+    text_field: str = "text"  # the field of .jsonl and .parquet records that has the text
 
     def __iter__(self) -> Iterator[str]:
         longest = _LONGEST
@@ -66,7 +66,7 @@ def size_of(texts: Iterable[str]) -> int | None:
 
 
 def _separate(chunks: Iterable[str], separator: str, longest: int) -> Iterator[str]:
-    """Cut text that comes in chunks into documents and their parts; empty ones are left out."""
+    """Cut text that comes in chunks into documents and their parts; leave out empty ones."""
     held, kind = "", str
     for part in itertools.chain(cut_at(chunks, separator), [None]):
         at = 0
@@ -93,11 +93,11 @@ def _good_end(text: str, start: int, limit: int) -> int:
 
 
 def sample(documents: Iterable[str], max_bytes: int) -> list[str]:
-    """Take documents without replacement, up to a number of bytes of UTF-8, in the order they came.
+    """Choose documents, up to a number of bytes of UTF-8; return them in their order.
 
     They are chosen in the order of a hash of their place and text, until the next one would be too
-    much: the same ones each time, from all over, however many there are, of which only those taken
-    are kept.  If the first is longer, its beginning is all.
+    much.  So each call chooses the same ones, from everywhere, and keeps only those in memory.  If
+    the first one alone is too long, its beginning is the sample.
 
     >>> sample(["aa", "bb", "cc", "dd"], 5)
     ['aa', 'cc']

@@ -1,10 +1,10 @@
 r"""Words, and the text between them.
 
-A word is a run of letters, marks and digits, with an apostrophe between two of them inside.  In
+A word is a run of letters, marks and digits; it may contain apostrophes between two of these.  In
 scripts that put no space between words, each letter is a word, with the marks on it.  Between
-words stand runs of white space, and runs of all else: punctuation and symbols.
+words are runs of white space, and runs of everything else: punctuation and symbols.
 
-All of it is done at once for a stretch of text, by looking up the kind of each character.
+A whole stretch of text is cut at once, by looking up the kind of each character.
 
 >>> Pieces("don't  stop 3x, 日本語").texts()
 ["don't", '  ', 'stop', ' ', '3x', ',', ' ', '日', '本', '語']
@@ -52,13 +52,13 @@ def _kinds() -> Any:
 
 
 class Pieces:
-    """A text cut into words and the pieces between them, and always at some characters."""
+    """A text cut into words and the pieces between them, and also at the characters `cuts`."""
 
     def __init__(self, text: str, cuts: Sequence[int] = ()) -> None:
         self.data = text.encode()
         points = numpy.frombuffer(text.encode("utf-32-le"), numpy.uint32)
         sizes = 1 + (points > 0x7F) + (points > 0x7FF).astype(numpy.int64) + (points > 0xFFFF)
-        # where each character begins, and last where the text ends
+        # where each character begins, and then where the text ends
         self.byte_at = numpy.concatenate([[0], numpy.cumsum(sizes, dtype=numpy.int64)])
         kinds, begins = _cut(_kinds()[points])
         begins[numpy.asarray(cuts, numpy.int64)] = True
@@ -69,7 +69,7 @@ class Pieces:
 
     @property
     def words(self) -> Any:
-        """The indices of those pieces that are words."""
+        """The indices of the pieces that are words."""
         return numpy.flatnonzero((self.kinds == WORD) | (self.kinds == SOLO))
 
     def text(self, index: int) -> str:

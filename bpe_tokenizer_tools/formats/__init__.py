@@ -167,7 +167,7 @@ def file_within(folder: Path) -> Path:
 
 
 def files_within(folder: Path) -> list[Path]:
-    """Return the files of a directory that may hold its tokenizer; any but one is ambiguous."""
+    """Return the files of a directory that may be its tokenizer; several are ambiguous."""
     for pattern in _FILES_WITHIN:
         found = sorted(path for path in folder.glob(pattern) if path.is_file())
         if found:
@@ -195,7 +195,7 @@ def normalizer_lost(tokenizer: BPETokenizer, target: str, library: str) -> Value
         like_that = f"unicodedata.normalize({name!r}, text) returned"
     return lost(
         target,
-        f"it normalizes text to {name}, which {library} does not do; if that is meant, pass "
+        f"it normalizes text to {name}, which {library} does not do; to leave that out, pass "
         f"without_normalizer=True (or --without-normalizer) and give {library} only text that "
         f"{like_that}",
     )
@@ -215,7 +215,7 @@ def normalizer_name(definition: Definition) -> str:
 
 
 def drop_normalizer(tokenizer: BPETokenizer) -> BPETokenizer:
-    """Return a copy that leaves text as it is; itself if it has no normalizer."""
+    """Return a copy without the normalizer, or the tokenizer itself if it has none."""
     definition = tokenizer.definition
     if not normalizer_name(definition):
         return tokenizer
@@ -262,7 +262,7 @@ def export(
 
 
 def contents(tokenizer: BPETokenizer, path: Path, format: str) -> Contents:
-    """Write a tokenizer in a foreign format; return the content of each file.
+    """Return the content of each file of a tokenizer in a foreign format.
 
     Raises:
         ValueError: the format cannot hold the tokenizer, or is not known.

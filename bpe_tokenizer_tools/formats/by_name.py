@@ -3,7 +3,7 @@
     o200k_base      the encoding of that name; its file is fetched once, and checked
     hf:org/model    the tokenizer of a model on the HuggingFace Hub; see `hub`
 
-The file of an encoding is searched in
+The file of an encoding is searched for in
 
     $TIKTOKEN_CACHE_DIR, else $DATA_GYM_CACHE_DIR, if set: tiktoken's own cache
     the user's cache directory: NAME.tiktoken
@@ -80,7 +80,7 @@ def read(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tuple[Any
     Raises:
         FileNotFoundError: the name or the repository on the Hub doesn't exist.
         ConnectionError: the file is in no cache, and could not be fetched.
-        OSError: it can't be saved.
+        OSError: the file can't be saved.
     """
     name = path.as_posix()
     if name.startswith(_HUB):

@@ -1,8 +1,8 @@
 """A byte-level twin of a BPE over characters, for the engine in C.
 
 The engine merges bytes.  SentencePiece and its relatives (Llama 2, Gemma, Mistral) merge
-characters; one without a token becomes its bytes, `<0x0A>`, or the unknown token.  This module
-writes such a model as one over bytes that gives the same ids for every text.
+characters; a character without a token becomes its bytes, such as `<0x0A>`, or the unknown
+token.  This module writes such a model as one over bytes that gives the same ids for every text.
 
 **Spelling.**  Text and tokens are respelled the same way, character by character:
 
@@ -50,7 +50,7 @@ class Model(NamedTuple):
     byte_ids: list[int]
     # the id of the unknown token; without either, unknown characters are dropped
     unk_id: int | None
-    fuse_unk: bool  # a run of unknown characters gives it once
+    fuse_unk: bool  # a run of unknown characters gives one unknown token
     ignore_merges: bool  # a pre-token that is a token needs no merges
 
 
@@ -62,9 +62,9 @@ def respell(text: str) -> str:
 class FreeCut(NamedTuple):
     """Where pre-tokens can be cut further without changing their ids."""
 
-    pattern: re.Pattern[str]  # what it matches may be encoded one by one
-    # text of two characters between which it doesn't cut.  Text with none of them is cut before
-    # each run of "▁", and nowhere else
+    pattern: re.Pattern[str]  # its matches may be encoded one by one
+    # the pairs of characters that it doesn't cut between.  Text without any of these pairs is cut
+    # before each run of "▁", and nowhere else
     bound: list[str]
 
 
@@ -125,7 +125,7 @@ class Twin:
         return ids
 
     def _run(self, text: str, whole: Callable[[str], Any], cut: Callable[[list[str]], Any]) -> Any:
-        """Call one function for whole text, or another for text that is cut."""
+        """Call `whole` with text that the engine may cut itself, or `cut` with its pieces."""
         try:
             pieces = list(map(self._speller, self._cut(text) if self._cut else [text]))
             if self._further:
@@ -145,8 +145,8 @@ class Twin:
     ) -> list[Span] | None:
         """Return the places of tokens; None if characters were dropped.
 
-        Each piece is a pre-token, and for each of its characters the (start, end) it is from.  If
-        `joined`, one piece is several pre-tokens; then None may also say that they are needed.
+        Each piece is a pre-token, with the (start, end) that each of its characters comes from.  If
+        `joined`, one piece has several pre-tokens; then None can also mean to pass each on its own.
         """
         texts: list[str] = []
         parts: list[Spans] = []
@@ -210,7 +210,7 @@ class _Speller:
             needed = list(range(0x80, 0x100))
         self.known = set(map(respell, known))  # the characters that stay as they are, respelled
         free = (char for char in map(chr, _PRIVATE_USE) if char not in known)
-        # byte -> the character that stands for it, or `_UNKNOWN` -> that one
+        # byte, or `_UNKNOWN` -> the character that stands for it
         self.stand_ins = dict(zip(needed, free))
         self.has_room = len(self.stand_ins) == len(needed)
         kept = [*runs_of(map(ord, self.known)), _SURROGATES]
@@ -262,7 +262,7 @@ def _definition(model: Model, speller: _Speller) -> Definition | None:
         return None
     substitutes = _substitutes(model, speller)
     if substitutes and (
-        model.ignore_merges  # which knows them by their own text
+        model.ignore_merges  # it finds them by their own text, which the twin respells
         or any(len(written.get(id_, b"").decode()) == 1 for id_ in substitutes)
         or any(left in substitutes or right in substitutes for left, right in model.merges)
     ):
@@ -281,7 +281,7 @@ def _definition(model: Model, speller: _Speller) -> Definition | None:
         for end in range(2, len(raw) + 1):
             if raw[:end] not in vocab:
                 vocab[raw[:end]] = next(new_id)
-            elif end < len(raw):  # another character begins alike
+            elif end < len(raw):  # another character begins with the same bytes
                 continue
             merges.append((vocab[raw[: end - 1]], vocab[raw[end - 1 : end]]))
     return Definition(

@@ -543,7 +543,7 @@ def _read_strip(step: core.JsonReader) -> tuple[bytes, int, int]:
     start, stop = step.get("start", int), step.get("stop", int)
     for key, count in (("start", start), ("stop", stop)):
         if count < 0:
-            raise step.error(f"expected how many to strip at most, got {count}", key)
+            raise step.error(f"expected the most characters to strip, 0 or more, got {count}", key)
     return content.encode(), start, stop
 
 
@@ -636,7 +636,7 @@ class Decoder:
             yield rest
 
     def start(self, tokens: Iterable[Spelling]) -> tuple[bytes, int]:
-        """Decode the tokens that depend on being at the start; also return how many they are."""
+        """Decode the tokens whose text depends on being first; also return how many there are."""
         content, left = self._strip or (b" ", 0)
         done: list[bytes] = []
         for token in tokens:
@@ -705,7 +705,7 @@ def _kind(step: core.JsonReader, known: _Kinds) -> tuple[Callable[[core.JsonRead
 def read_components(
     data: core.JsonReader, ids: Mapping[str, int], special: Container[str]
 ) -> dict[str, Any]:
-    """Take from a tokenizer.json what `ComponentEncoder` runs, or raise an error naming it.
+    """Return the components of a tokenizer.json; raise for one that can't be run here.
 
     Args:
         data: the file.
@@ -713,7 +713,7 @@ def read_components(
         special: tokens that never match a character of text.
 
     Returns:
-        The fields of a definition that are special to it.
+        Fields of a `Definition`: vocab, split_pattern, normalizer and components.
     """
     known: dict[str, _Kinds] = {
         **{"normalizer": _NORMALIZERS, "pre_tokenizer": _PRE_TOKENIZERS, "decoder": _DECODERS}
@@ -856,7 +856,7 @@ class _Chain:
         """
         return content if self._finds_as_written else self.normalize(Text(content)).chars
 
-    def pre_tokenise(self, text: Text) -> Iterable[Text]:
+    def pre_tokenize(self, text: Text) -> Iterable[Text]:
         """Run the pre-tokenizers."""
         pieces: Iterable[Text] = [text]
         for step in self._pre_tokenizers:
@@ -884,7 +884,7 @@ class _Chain:
 # -- Encoding -----------------------------------------------------------------
 
 _ASCII = 97
-ORDINARY = [  # printable ASCII, tab and newline; then characters that have each byte of UTF-8
+ORDINARY = [  # printable ASCII, tab and newline; then characters whose bytes are all of UTF-8's
     *map(chr, [*range(0x20, 0x7F), 0x09, 0x0A]),
     *map(chr, [*range(0xC0, 0x100), *range(0x80, 0x800, 0x40)]),
     *map(chr, [0x900, *range(0x1000, 0xE000, 0x1000), 0xFF01, 0x1F642]),
@@ -946,7 +946,7 @@ def _twin(definition: Definition) -> core.Encoder | None:
     )
 
 
-_FAST_AFTER = 2**16  # ids; building the engine's table takes as long as decoding some of these
+_FAST_AFTER = 2**16  # ids decoded before it pays to build the engine's table
 
 
 class _LaterTokens(dict[int, bytes]):
@@ -1003,7 +1003,7 @@ class ComponentEncoder(core.Encoder):
         self._whole = definition.vocab if definition.ignore_merges else {}
         self.tokens = {id_: token.encode() for id_, token in written.items()}
         added = {token.content: token.id for token in definition.added}
-        for token in definition.added:  # one found in normalized text decodes to that
+        for token in definition.added:  # one found in normalized text decodes to its form there
             found = self._chain.as_found(token.content) if token.normalized else token.content
             self.tokens[token.id or 0] = found.encode()
         in_bytes = self._chain.normalizes_to_bytes
@@ -1093,8 +1093,8 @@ class ComponentEncoder(core.Encoder):
     def _symbols(self, pretoken: str) -> list[tuple[int, int]]:
         """Return the (id, number of bytes) that merging starts from.
 
-        Source: tokenizers, models/bpe/model.rs, merge_word; a run of unknown
-        characters waits there until a known one comes, and so it does here.
+        Source: tokenizers, models/bpe/model.rs, merge_word; like there, a run of unknown
+        characters waits until a known one comes.
         """
         symbols: list[tuple[int, int]] = []
         waiting: list[tuple[int, int]] = []
@@ -1158,7 +1158,7 @@ class ComponentEncoder(core.Encoder):
     def encode_aligned(
         self, text: str, spans: Spans, known: list[int] | None = None
     ) -> tuple[list[int], list[Span]]:
-        """Encode as `encode` does, and return the places of tokens; `known` are the ids."""
+        """Encode as `encode` does, and return the places of tokens; `known` are ids it gave."""
         core.utf8_length(text)  # raises for a lone surrogate, with its place
         if self._engine and not self._by_characters:
             return encode(self._engine, [(text, spans)], known)
@@ -1167,13 +1167,13 @@ class ComponentEncoder(core.Encoder):
             whole = self._chain.uncut(Text(text, spans))
             places = self._by_characters.places([whole], ids, joined=True) if whole else None
             if places is None:
-                pieces = self._chain.pre_tokenise(Text(text, spans))
+                pieces = self._chain.pre_tokenize(Text(text, spans))
                 places = self._by_characters.places(pieces, ids)
             if places is not None:
                 return ids, places
         ids = []
         offsets: list[Span] = []
-        for piece in self._chain.pre_tokenise(Text(text, spans)):
+        for piece in self._chain.pre_tokenize(Text(text, spans)):
             new = list(self._cache[piece.chars])
             ids += new
             offsets += self._places(piece, new)
@@ -1210,7 +1210,7 @@ class ComponentEncoder(core.Encoder):
         given = ids if type(ids) is list else core.plain_ids(ids)
         try:
             return self._decode_known(given)
-        except (KeyError, TypeError, ValueError):  # an unknown id, or no id
+        except (KeyError, TypeError, ValueError):  # an unknown id, or not an id
             return b"".join(self.decode_pieces(core.plain_ids(given), errors))
 
     def _decode_known(self, ids: list[int]) -> bytes:

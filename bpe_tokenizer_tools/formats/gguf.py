@@ -123,7 +123,7 @@ class _HeaderReader:
         """Raise if something needs more bytes than the rest of the file has."""
         if size > self._left:
             raise self.error(
-                f"{what} needs {size:,} bytes and only {self._left:,} are left; the file is "
+                f"{what} needs {size:,} bytes, but only {self._left:,} are left; the file is "
                 "damaged or cut short"
             )
 
@@ -166,7 +166,7 @@ class _HeaderReader:
         form = self._form(kind)
         number = form.unpack(self.take(form.size, "a number"))[0]
         if kind == _BOOL and number > 1:
-            raise self.error(f"expected 0 or 1 for a truth value, got {number}")
+            raise self.error(f"expected 0 or 1 for a boolean, got {number}")
         return _Value(kind, bool(number) if kind == _BOOL else number)
 
     def _form(self, kind: int) -> struct.Struct:
@@ -281,7 +281,7 @@ class _Fields:
         return [key for key in self._values if key.startswith(f"{prefix}.")]
 
     def flag(self, key: str, default: bool) -> bool:
-        found = self._get(key, "a truth value", lambda value: value.kind == _BOOL)
+        found = self._get(key, "a boolean", lambda value: value.kind == _BOOL)
         return default if found is None else bool(found)
 
     def strings(self, key: str) -> Any:
@@ -361,9 +361,9 @@ class _Vocabulary:
     def role(self, key: str, made: Container[str], default: int | None) -> AddedToken | None:
         """Return the added token whose id a key holds.
 
-        A token of the type "normal" counts if text can't give it: some converters write such
-        types.  Others write the id of a word or a sign, such as 0, if a model has no such
-        token; that one would be lost in decoding.
+        A token of the type "normal" counts if no text encodes to it: some converters give roles
+        to such tokens.  Others, if a model has no token for a role, write the id of an ordinary
+        one, such as 0; it gets no role, because decoding would lose it.
         """
         id_ = self.fields.id(key, self.size)
         if id_ is None:
@@ -452,8 +452,8 @@ def _family(fields: _Fields, model: str, split_pattern: str | None) -> Family:
     if split_pattern is None:
         found = "is missing" if pre is None else f"{shorten(pre)} is not known"
         raise fields.error(
-            f"{found}, and the split pattern with it; pass split_pattern, that of the model's own "
-            "tokenizer",
+            f"{found}, so the split pattern isn't known; pass the one of the model's own tokenizer "
+            "as split_pattern",
             key,
         )
     written = to_oniguruma(split_pattern)
@@ -466,11 +466,11 @@ def _listed_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     if lines is None:
         raise fields.error("is missing", key)
     known = vocabulary.ids().keys()
-    # HuggingFace lists each way to make a token of two; no list repeats one.
+    # HuggingFace lists each way to make a token from two others; no list repeats one.
     ways = sum(len(token) - 1 for token in known)
     if len(lines) > ways:
         raise fields.error(
-            f"{len(lines):,} merges, but tokens have only {ways:,} to make them", key
+            f"{len(lines):,} merges, but there are only {ways:,} ways to join two tokens", key
         )
     merges = []
     for i, line in enumerate(lines):
@@ -493,7 +493,7 @@ def _merges_by_score(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     if any(scores[id_] != scores[id_] for id_ in joined):
         raise fields.error("contains a value that is not a number", key)
     added = vocabulary.added.values()
-    # Here a space in a user-defined token is written as such.
+    # In these files, user-defined tokens have plain spaces.
     symbols = [token.content.replace(" ", "▁") for token in added if not token.special]
     by_text = {text: scores[id_] for id_, text in joined.items()}
     try:
@@ -543,12 +543,12 @@ def _escaped(
     missing = {f"<0x{byte:02X}>" for byte in range(256)} - {*vocabulary.byte_tokens.values()}
     if fallback and missing:
         raise fields.error(
-            f"{len(missing)} of the 256 tokens for bytes are missing, {min(missing)} for one",
+            f"{len(missing)} of the 256 tokens for bytes are missing, such as {min(missing)}",
             "tokenizer.ggml.tokens",
         )
     if not fallback and unknown is None:
         raise fields.error(
-            "it has no tokens for bytes and no unknown token",
+            "has no tokens for bytes and no unknown token",
             "tokenizer.ggml.tokens",
         )
     parts = {
@@ -569,7 +569,7 @@ def _post_processor(
         key = f"tokenizer.ggml.add_{name}_token"
         wanted, token = fields.flag(key, default), roles[f"{name}_token"]
         if wanted and token is None and not default:
-            raise fields.error(f"is true, and there is no {name} token", key)
+            raise fields.error(f"is true, but there is no {name} token", key)
         sides.append([token] if wanted and token else [])
     return surrounding(*sides)
 
@@ -678,7 +678,7 @@ def warn_if_approximate(tokenizer: BPETokenizer) -> None:
 def _approximation(name: str, family: Family) -> str:
     return (
         f"only approximates this tokenizer (its pre-tokenizer {name!r}): it cuts some text "
-        f"differently, {family.example!r} for one, and gives other ids for it; bpe-tokenizer check "
+        f"differently, such as {family.example!r}, and gives other ids for it; bpe-tokenizer check "
         "compares them"
     )
 
@@ -739,7 +739,7 @@ def _token_lists(definition: Definition) -> tuple[list[str], list[int]]:
     tokens = {**normal, **added}
     size = max(tokens) + 1
     if size > _MAX_TOKENS:
-        raise _lost(f"ids up to {size - 1:,}; a list of all has room for {_MAX_TOKENS:,}")
+        raise _lost(f"its ids go up to {size - 1:,}; the limit is {_MAX_TOKENS:,} tokens")
     texts, kinds = [], []
     for id_ in range(size):
         texts.append(tokens.get(id_, f"[PAD{id_}]"))
@@ -748,10 +748,10 @@ def _token_lists(definition: Definition) -> tuple[list[str], list[int]]:
     text, count = Counter(texts).most_common(1)[0]
     if count > 1 or "" in tokens.values():
         ids = [id_ for id_, other in enumerate(texts) if other in (text, "")]
-        raise _lost(f"the tokens {ids[:3]} would be written alike, or empty: {shorten(text)}")
+        raise _lost(f"the tokens {ids[:3]} would be empty, or have the same text: {shorten(text)}")
     for id_, text in tokens.items():
         if text == f"[PAD{id_}]" and kinds[id_] != _CONTROL:
-            raise _lost(f"{shorten(text)} would be taken for padding")
+            raise _lost(f"{shorten(text)} would be read as padding")
     return texts, kinds
 
 
@@ -815,7 +815,7 @@ def _families(definition: Definition) -> list[tuple[str, Family]]:
         ]
     if not families:
         raise _lost(
-            "llama.cpp has no pre-tokenizer that cuts as it does "
+            "llama.cpp has no pre-tokenizer that cuts text this way "
             f"({shorten(definition.split_pattern or definition.components)}"
             f"{', with a space before the text' if definition.prefix_space else ''}); of the named "
             "patterns it has gpt2, llama3, qwen2, qwen3.5, o200k, tekken and deepseek-v3"
@@ -836,8 +836,8 @@ def _family_name(definition: Definition) -> tuple[str, Family]:
     if _merges_make_all(definition):  # then the flag does nothing
         return families[0]
     raise _lost(
-        f"ignore_merges is {definition.ignore_merges}; the models that cut text alike have it "
-        f"{not definition.ignore_merges}, and it does matter for some tokens"
+        f"ignore_merges is {definition.ignore_merges}; the models that cut text this way have it "
+        f"{not definition.ignore_merges}, which changes the ids of some text"
     )
 
 

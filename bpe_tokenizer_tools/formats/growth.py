@@ -1,10 +1,9 @@
 """How much longer a chain of components can make a text.
 
 A file may chain as many Replace as it likes, and each may double the text: 60 of them make 2^60
-characters of one.  So each step is given a bound on what it makes of a character in the end,
-worked out from the last step to the first.  What one Replace puts in counts only as much as the
-steps after it change that.  So "…" to "..." and " " to "▁" stay what they are, however many of
-their kind there are.
+characters of one.  So each step gets a bound on how many characters come of one in the end, worked
+out from the last step to the first.  The text that a Replace inserts counts as long as the steps
+after it make it.  So "…" to "..." and " " to "▁" don't add up, however many such steps there are.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class _Lengths:
             self._known[char] = max(self[char], length)
 
     def raise_all(self, times: float = 1.0, more: float = 0.0) -> None:
-        """Note that any character may become any others, so many of them, and more."""
+        """Note that any character may become `times` other characters, plus `more`."""
         self._known, self._other = {}, times * self.most + more
 
     def add_to_all(self, more: float) -> None:
@@ -95,7 +94,7 @@ def check(steps: list[tuple[core.JsonReader, bool]], name: str) -> float:
         How many characters they make of one at most.
     """
     if len(steps) > _MAX_STEPS:
-        raise steps[_MAX_STEPS][0].error(f"{len(steps)} {name}, expected up to {_MAX_STEPS}")
+        raise steps[_MAX_STEPS][0].error(f"{len(steps)} {name}; the limit is {_MAX_STEPS}")
     lengths = _Lengths()
     for step, may_insert in reversed(steps):
         _follow(step, lengths, may_insert)

@@ -6,8 +6,8 @@ other libraries.  Its cache contains
     models--org--name/refs/main              the commit of the branch
     models--org--name/snapshots/COMMIT/...   the files of that commit
 
-We don't download with its `snapshot_download`, which waits forever for a server that accepts
-and never answers, and moves the ref before the files are there.  Instead, we list the
+We don't download with its `snapshot_download`, which waits forever for a server that connects
+but never answers, and moves the ref before the files are there.  Instead, we list the
 repository, with a time limit; fetch the few files that matter by their commit, the vocabulary
 last; and then fetch one of them again, now cached, by the name of the branch, which moves the
 ref.  So a ref always points to a complete tokenizer, and an interrupted download leaves the
@@ -282,7 +282,7 @@ class _Repository:
 
     def _explain(self, error: BaseException) -> BaseException:
         if isinstance(error, self.errors.LocalEntryNotFoundError) and error.__cause__:
-            error = error.__cause__  # "not in the cache either", which is seen to elsewhere
+            error = error.__cause__  # "not in the cache either", which is handled elsewhere
         status = getattr(getattr(error, "response", None), "status_code", None)
         if isinstance(error, self.errors.GatedRepoError):
             return PermissionError(
@@ -300,11 +300,11 @@ class _Repository:
                 f"check the name, or {_LOG_IN}"
             )
         if status == 403:
-            return PermissionError(f"{self.repo} may not be read with this login: {_LOG_IN}")
+            return PermissionError(f"this login may not read {self.repo}: {_LOG_IN}")
         if status == 404:
             return FileNotFoundError(
-                f"{self._host()} has no repository {self.repo}, or no longer all of its files: "
-                "check the name; a private one is only seen with a login or token="
+                f"{self._host()} has no repository {self.repo}, or some of its files are gone: "
+                "check the name; a private repository needs a login or token="
             )
         return self._explain_trouble(error, status)
 
@@ -312,7 +312,7 @@ class _Repository:
         if isinstance(error, self.errors.OfflineModeIsEnabled):
             return ConnectionError(
                 f"{self.name} is not in the cache, and HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE in "
-                "the environment forbids to connect"
+                "the environment forbids connecting"
             )
         if status is not None:
             return ConnectionError(
@@ -323,7 +323,7 @@ class _Repository:
             return error  # a disk error: it names the file
         return ConnectionError(
             f"the connection to {self._host()} failed while fetching {self.name} "
-            f"({_reason(error)}); nothing incomplete is kept: see to the connection and try again"
+            f"({_reason(error)}); nothing incomplete is kept: check the connection and try again"
         )
 
     def _host(self) -> str:

@@ -14,7 +14,7 @@ _KEYS = {
     "padding": "strategy:str|dict direction:str pad_to_multiple_of:int|null pad_id:int "
     "pad_type_id:int pad_token:str",
 }
-_LENGTHS = {  # the strategies, and the largest number to believe
+_LENGTHS = {  # the strategies, and the largest number that is accepted
     "truncation": (("LongestFirst", "OnlyFirst", "OnlySecond"), 2**64 - 1),
     "padding": (("BatchLongest",), 2**24),
 }
@@ -50,5 +50,5 @@ def read(data: core.JsonReader, definition: Definition) -> dict[str, Any]:
     if "padding" in nodes:
         known = {*definition.vocab.values(), *(token.id for token in definition.added)}
         if nodes["padding"].data["pad_id"] not in known:
-            raise nodes["padding"].error("is not the id of a token of this file", "pad_id")
+            raise nodes["padding"].error("is not the id of a token in this file", "pad_id")
     return {field: node.data for field, node in nodes.items()} | pairs.kept(data, definition)

@@ -71,7 +71,7 @@ def check_steps(data: core.JsonReader, field: str, key: str = "") -> None:
 
 
 def check(data: core.JsonReader, keys: str, parts: Mapping[str, str] | None = None) -> None:
-    """Refuse other keys than ``"key:type key:type|null ..."``, and values of other types.
+    """Refuse keys other than ``"key:type key:type|null ..."``, and values of other types.
 
     The objects in a field ``key:dict@part`` or ``key:list@part`` have the keys `parts[part]`.
     """
@@ -91,7 +91,7 @@ def check(data: core.JsonReader, keys: str, parts: Mapping[str, str] | None = No
 
 @functools.cache
 def _parse(keys: str) -> dict[str, tuple[tuple[type | None, ...], str]]:
-    """Return the types of each field, and the name of the part that objects in it are."""
+    """Return the types of each field, and the part that describes objects in it, or ""."""
     found: dict[str, Any] = {}
     for field in keys.split():
         key, kinds, part = re.split("[:@]", f"{field}@")[:3]

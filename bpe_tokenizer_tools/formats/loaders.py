@@ -75,7 +75,7 @@ def limits(tokenizer: BPETokenizer) -> list[Limit]:
 
 
 def limit_of(tokenizer: BPETokenizer, loader: str) -> Limit | None:
-    """Yield the known reasons why a loader can't load a tokenizer."""
+    """Return the first known problem of one loader with a tokenizer, or None."""
     return next((limit for limit in limits(tokenizer) if loader in limit.loaders), None)
 
 
@@ -112,6 +112,11 @@ def fill_gaps(tokenizer: BPETokenizer) -> BPETokenizer:
 
     Raises:
         ValueError: there are more than 10,000 of them.
+
+    >>> tokenizer = BPETokenizer()
+    >>> _ = tokenizer.add_special_tokens({"<|end|>": 258})
+    >>> fill_gaps(tokenizer).special_tokens
+    {'<|reserved_256|>': 256, '<|reserved_257|>': 257, '<|end|>': 258}
     """
     known = core.tokens(tokenizer)
     n_missing = tokenizer.max_id + 1 - len(known)

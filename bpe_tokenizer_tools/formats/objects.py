@@ -42,7 +42,7 @@ def from_merges(
     """Make a tokenizer from a vocabulary of bytes (id -> token or token -> id) and merges.
 
     A special token in `vocab` keeps its id there, and merges that make or use it are left
-    out; others come last.  Errors name the entry that is wrong.
+    out; other special tokens get the next ids.  Errors name the entry that is wrong.
 
     >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"ab"}
     >>> BPETokenizer.from_merges(vocab, [(b"a", b"b")]).encode("abc")

@@ -261,4 +261,4 @@ def _check_size(data: core.JsonReader, definition: Definition) -> None:
     size = data.get("vocab_size", int, None, default=None)
     count = len(definition.vocab) + len(definition.added)
     if size is not None and size < count:
-        raise data.error(f"{size} tokens, and {count} are listed", "vocab_size")
+        raise data.error(f"says {size} tokens, but {count} are listed", "vocab_size")

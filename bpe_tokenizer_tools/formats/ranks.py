@@ -83,7 +83,8 @@ def recover_merges(tokens: Mapping[Token, int]) -> list[tuple[Token, Token]]:
     if steps > _MAX_STEPS:
         raise ValueError(
             f"the tokens are too long to find their merges: the longest has {max(map(len, made))} "
-            f"symbols, and the squares of all lengths sum up to {steps:,}, at most {_MAX_STEPS:,}"
+            f"symbols, and the squares of all lengths add up to {steps:,}; the limit is "
+            f"{_MAX_STEPS:,}"
         )
     ranks = {token: rank for rank, token in enumerate(made)}
     found = (_last_merge(token, ranks) for token in made)
@@ -159,8 +160,8 @@ def merges_by_score(
             if part not in usable:
                 raise ValueError(
                     f"{core.shorten(left + right)} is joined from {core.shorten(left)} and "
-                    f"{core.shorten(right)}, but {core.shorten(part)} is not used, or no token at "
-                    "all; this is not supported"
+                    f"{core.shorten(right)}, but {core.shorten(part)} is unused, or not a token; "
+                    "this is not supported"
                 )
     _check_ties(merges, scores)
     return merges
@@ -169,9 +170,9 @@ def merges_by_score(
 def _check_ties(merges: list[tuple[str, str]], scores: Mapping[str, float]) -> None:
     """Raise for equal scores if the order of joining these pieces matters.
 
-    It does not matter for the runs of one character, see `merges_by_score`.  Nor if
-    what they join never overlaps, and is in no piece of at least that score: then
-    joining one neither takes a part from another nor leads on before they are done.
+    It doesn't matter for runs of one character, see `merges_by_score`.  It doesn't matter
+    either if the joined pieces never overlap and are in no piece of at least that score:
+    then joining one takes no part from another, and makes no further join come first.
     """
     by_score: dict[float, list[tuple[str, str]]] = {}
     for left, right in merges:

@@ -7,12 +7,12 @@ in `_SPECS`; the rest is skipped.
 
 Text is normalized (`Normalizer`) and cut into user-defined symbols and characters.  Then the
 adjacent pair whose joined string has the highest score is joined, the leftmost if equal,
-until no pair is a piece.  Characters that are no piece become their bytes or, a run at a
+until no pair is a piece.  Characters that are not pieces become their bytes or, a run at a
 time, the unknown piece.
 
 Models that tokenizer.json can express exactly become its components, so that they can be saved
-as one: a model without character map, user-defined symbols and white space as a
-suffix, such as those of Llama 2 and Mistral.  Others get one component of this
+as one: models without a character map, user-defined symbols or white space as a
+suffix, such as those of Llama 2 and Mistral.  Others get a component of this
 library's own.  Control symbols in text are ordinary text.  A model does not say what
 goes around a text, and SentencePiece puts nothing there.  A tokenizer_config.json beside
 it may: add_bos_token, add_eos_token, and which tokens these are.  Without such keys, nothing
@@ -113,7 +113,7 @@ def _float(value: bytes) -> float:
     return number
 
 
-# What a field's value is made by, and the kind it must have.
+# The function that makes a field's value, and the kind that the field must have.
 _STRING = _text, _BYTES
 _RAW = bytes, _BYTES
 _FLOAT = _float, _FIXED32
@@ -428,7 +428,7 @@ class _Finder:
         self._lengths: dict[str, list[int]] = {}  # by first character, the longest first
         for symbol in sorted(self._symbols, key=len, reverse=True):
             self._lengths.setdefault(symbol[0], []).append(len(symbol))
-        # Matches can begin at few characters only; `re` finds them fast.
+        # Only a few characters can begin a match; `re` finds them fast.
         steps = charsmap.steps
         first = steps[charsmap.start]
         alone = {char for char, (new, _) in first.items() if new is not None}
@@ -439,7 +439,7 @@ class _Finder:
         self.has_double_space = any("  " in text for text in (*news, *user_defined))
 
     def find(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Yield (start, end, replacement) from left to right, of each place the longest."""
+        """Yield (start, end, replacement) from left to right, the longest match at each place."""
         done = 0
         for found in self._starts.finditer(text):
             start = found.start()
@@ -555,7 +555,7 @@ class Normalizer:
         return "".join(chars), list(zip(starts, [*starts[1:], end]))
 
     def _pieces(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Cut a text as `_Finder.find` does, into single characters between them."""
+        """Cut a text into the matches of `_Finder.find` and the single characters between them."""
         done = 0
         for start, end, new in (*self._finder.find(text), (len(text), 0, "")):
             yield from ((i, i + 1, text[i]) for i in range(done, start))
@@ -717,6 +717,6 @@ def _post_processor(
         wanted = config.get(key, bool, None, default=default)
         token = added.get(roles.get(f"{name}_token", ""))
         if wanted and token is None and key in config.data:
-            raise config.error(f"is true, and the model has no {name} token", key)
+            raise config.error(f"is true, but the model has no {name} token", key)
         sides.append([token] if wanted and token else [])
     return surrounding(*sides)

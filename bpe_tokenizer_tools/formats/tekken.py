@@ -5,11 +5,10 @@
      "vocab": [{"rank": 0, "token_bytes": "AA==", "token_str": "..."}, ...],
      "special_tokens": [{"rank": 0, "token_str": "<unk>", "is_control": true}, ...]}
 
-The vocabulary has ranks (see `ranks`).  Only as many tokens are used as fit into
-``default_vocab_size`` with the special tokens, which have the first ids: a token's id
-is its rank plus ``default_num_special_tokens``.  Unlisted special tokens are called
-``<SPECIAL_17>`` and so on, by id.  Files up to version v7 list none; then they are
-those of `_LEGACY`.
+The vocabulary has ranks (see `ranks`).  Special tokens have the first ids: a token's id is
+its rank plus ``default_num_special_tokens``.  Tokens that don't fit into
+``default_vocab_size`` are not used.  Unlisted special tokens are called ``<SPECIAL_17>``
+and so on, by id.  Files up to version v7 list none; theirs are those of `_LEGACY`.
 
 Encoding with ``add_special_tokens=True`` puts ``<s>`` before the text, as the files
 that HuggingFace hosts for these models do; Mistral's own library leaves that to the
@@ -133,6 +132,6 @@ def _read_ranks(data: core.JsonReader, config: core.JsonReader, n_special: int) 
             problem = f"{_shown(item['token_bytes'])} is not base64"
             raise FileFormatError(data.path, place, problem) from None
         if ids.setdefault(token, n_special + rank) != n_special + rank:
-            problem = f"{_shown(token)} is already that of vocab[{ids[token] - n_special}]"
+            problem = f"{_shown(token)} is already the token of vocab[{ids[token] - n_special}]"
             raise FileFormatError(data.path, place, problem)
     return ids

@@ -133,12 +133,12 @@ _WITH_GAPS = re.compile(r"(.+)\|\(\?:\(\?!\1\)\[\\s\\S\]\)\+", re.DOTALL)
 
 
 def exact_pattern(pattern: str) -> str:
-    r"""Spell a pattern of tiktoken's as `from_fancy_regex` does, if it drops no text.
+    r"""Translate a pattern of tiktoken's as `from_fancy_regex` does, if it drops no text.
 
     Undoes `to_fancy_regex`, which adds an alternative for text that no other matches.
 
     Raises:
-        ValueError: it has something that means another thing here, or leaves out text, which
+        ValueError: part of it means something else here; or it leaves out text, which
             tiktoken drops and this library keeps.
 
     >>> exact_pattern(r"a+|(?:(?!a+)[\s\S])+")
@@ -173,12 +173,12 @@ def _first_dropped(pattern: str) -> str | None:
 
 
 def from_fancy_regex(pattern: str) -> str:
-    r"""Spell a pattern written for Rust's fancy-regex for Python's `regex`.
+    r"""Translate a pattern from Rust's fancy-regex to Python's `regex`.
 
     Syntax that neither knows fails later, when it is compiled.
 
     Raises:
-        ValueError: it has something that means another thing here.
+        ValueError: part of it means something else here.
 
     >>> from_fancy_regex(r"a$|b") == r"a\Z|b"
     True
@@ -188,7 +188,7 @@ def from_fancy_regex(pattern: str) -> str:
     if pattern in R50K_SPELLINGS:
         return SPLIT_PATTERNS["gpt2"]
     if re.search(r"(?<!\\)(?:\\\\)*\\[<>]", pattern):
-        raise ValueError("the borders of words, \\< and \\>, are not supported")
+        raise ValueError("the word boundaries \\< and \\> are not supported")
     if len(pattern) > core.MAX_PATTERN_LENGTH or not re.search(r"\$|\\[zZ]", pattern):
         return pattern
     there = {"$": "\\Z", "\\Z": "$"}
@@ -200,22 +200,22 @@ def from_fancy_regex(pattern: str) -> str:
 
 
 def to_fancy_regex(pattern: str) -> str:
-    """Spell a pattern written for Python's `regex` for Rust's fancy-regex.
+    """Translate a pattern from Python's `regex` to Rust's fancy-regex.
 
     Raises:
-        ValueError: it has something that is not known to mean the same there.
+        ValueError: part of it isn't known to mean the same there.
     """
     if pattern in SPLIT_PATTERNS.values():
         return pattern
     try:
         tree = algebra.PatternParser(pattern).parse()
         if algebra.may_be_empty(tree):
-            raise algebra.UnknownConstructError("what matches the empty string")
+            raise algebra.UnknownConstructError("a pattern that matches the empty string")
         written = algebra.spell(tree, _fancy_leaf)
     except algebra.UnknownConstructError as error:
         raise ValueError(
             f"split pattern {shorten(pattern)} cannot be given to tiktoken: {error} has no form "
-            "known to mean the same in its regex engine; write it without"
+            "known to mean the same in its regex engine; write the pattern without it"
         ) from None
     # Text that no alternative matches is a pre-token here; tiktoken would drop it.
     return f"{written}|(?:(?!{written})[\\s\\S])+"
@@ -262,7 +262,7 @@ def read(
         path: the file.
         split_pattern: a regex, or a name of `SPLIT_PATTERNS`; needed if neither a JSON file
             beside the file has it nor the file is a public encoding's.
-        special_tokens: text -> id; added to those of such a definition, and win.
+        special_tokens: text -> id; added to those found there, which they override.
 
     Raises:
         FileFormatError: the file is damaged, or the split pattern is not known.
@@ -443,10 +443,10 @@ def byte_level(
     Args:
         path: what an error names.
         ranks: token -> id.
-        pattern: in `regex` syntax, but for set operations, which are as in Rust.
+        pattern: in `regex` syntax, except set operations, which are written as in Rust.
         special_tokens: text -> id; several may share one, and the last decodes it.
         normalizer: as in `BPETokenizer`.
-        roles: by default those special tokens have by their well-known names.
+        roles: role -> token; None gives special tokens with well-known names their roles.
         surround: as in `BPETokenizer`.
 
     Raises:
@@ -454,7 +454,8 @@ def byte_level(
     """
     for byte in range(256):
         if bytes([byte]) not in ranks:
-            raise FileFormatError(path, "", f"has no token for byte 0x{byte:02X}; is it whole?")
+            problem = f"has no token for byte 0x{byte:02X}; is the file complete?"
+            raise FileFormatError(path, "", problem)
     if len(pattern) > core.MAX_PATTERN_LENGTH:
         limit = f"the limit is {core.MAX_PATTERN_LENGTH}"
         raise FileFormatError(path, "", f"split pattern has {len(pattern)} characters, {limit}")
@@ -472,7 +473,7 @@ def byte_level(
         for content in special_tokens:
             core.utf8_length(content)  # raises for a lone surrogate
             if not content:
-                raise ValueError("special_tokens: expected texts, one of them is empty")
+                raise ValueError("special_tokens: one of them is the empty text")
         definition = _with_shared_ids(definition, tokens)
         if roles is None:
             roles = file_roles(definition.added)
@@ -525,7 +526,7 @@ def file_roles(tokens: Iterable[AddedToken]) -> dict[str, str]:
 
 
 def refuse_shared_ids(definition: Definition) -> None:
-    """Describe added tokens that share an id, which the format can't express."""
+    """Raise for added tokens that share an id, which the format can't express."""
     contents: dict[int | None, str] = {}
     for token in definition.added:
         other = contents.setdefault(token.id, token.content)
@@ -543,8 +544,8 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     eos, both or none; tiktoken itself leaves that to its callers.
 
     Raises:
-        ValueError: the tokenizer does something that tiktoken cannot, or NAME.json is
-            there and is something else.
+        ValueError: the tokenizer does something that tiktoken cannot, or NAME.json
+            exists and is another kind of file.
     """
     if path.suffix.lower() != ".tiktoken":
         raise ValueError(f"{path}: expected a name that ends in .tiktoken")

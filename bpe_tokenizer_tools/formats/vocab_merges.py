@@ -426,7 +426,7 @@ class _SideFiles:
             raise FileFormatError(
                 self.directory / "tokenizer_config.json",
                 "tokenizer_class",
-                f"what {shorten(self._class)} does is not known; if it is byte-level, pass "
+                f"{shorten(self._class)} is not a known class; if it is byte-level, pass "
                 f"split_pattern, a regular expression or one of {', '.join(SPLIT_PATTERNS)}",
             )
         return _CLASSES[name]

@@ -1,1 +1,1 @@
-"""The algorithms made plain: small, complete, importable."""
+"""The algorithms as plain programs: small, complete, importable."""

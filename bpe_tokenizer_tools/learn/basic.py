@@ -1,7 +1,7 @@
 """Byte-pair encoding on raw bytes: the whole algorithm, and nothing else.
 
-At first each byte is a token.  To train, find the two tokens that stand side by side most
-often, make them one new token, and begin again.  To encode, do the same in the same order.
+At first, each byte is a token.  To train, find the two tokens that are side by side most
+often, make them one new token, and repeat.  To encode, apply the same merges in the same order.
 
 >>> BasicTokenizer().train("low lower lowest", vocab_size=258).encode("slow")
 [115, 257]
@@ -30,7 +30,7 @@ def best_pair(counts: Counter[Pair]) -> Pair:
 
 
 def join(ids: list[int], pair: Pair, new_id: int) -> list[int]:
-    """Replace a pair wherever it occurs, from left to right: [1, 1, 1] is [new, 1]."""
+    """Replace a pair wherever it occurs, from left to right: [1, 1, 1] becomes [new, 1]."""
     joined: list[int] = []
     for id_ in ids:
         if joined and (joined[-1], id_) == pair:
@@ -45,7 +45,7 @@ class BasicTokenizer:
 
     def __init__(self) -> None:
         self.tokens = [bytes([byte]) for byte in range(256)]  # id -> its bytes
-        self.merges: dict[Pair, int] = {}  # pair -> id of the two joined: the later, the higher
+        self.merges: dict[Pair, int] = {}  # pair -> id of the joined token; later ids are higher
 
     def train(self, text: str, vocab_size: int) -> BasicTokenizer:
         """Learn merges until there are `vocab_size` tokens, or no pair occurs twice."""
@@ -71,7 +71,7 @@ class BasicTokenizer:
             known = [(self.merges[pair], at) for at, pair in pairs if pair in self.merges]
             if not known:
                 return ids
-            new_id, at = min(known)  # the pair learned first, and of equals the leftmost
+            new_id, at = min(known)  # the pair learned first; the leftmost if there are several
             ids[at : at + 2] = [new_id]
 
     def decode(self, ids: Iterable[int]) -> str:

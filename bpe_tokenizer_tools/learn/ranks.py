@@ -1,8 +1,8 @@
 """From ranks to merges: recover what a published `.tiktoken` file leaves out.
 
-Such a file lists tokens and their ranks, and no merges.  Each token was made by one merge,
-and its rank says when: all that was learned before has a lower rank.  So encode the bytes
-of a token with those of lower rank only.  Two parts are left: the two that were joined.
+Such a file lists tokens and their ranks, but no merges.  One merge made each token, and its
+rank says when: all tokens learned before have lower ranks.  So encode the bytes of a token
+with tokens of lower rank only.  Two parts are left: the two that the merge joined.
 
 >>> recover_merges({b"a": 0, b"b": 1, b"c": 2, b"bc": 3, b"ab": 4, b"abc": 5})
 [(b'b', b'c'), (b'a', b'b'), (b'a', b'bc')]
@@ -25,7 +25,7 @@ def read_ranks(path: Path) -> dict[bytes, int]:
 def encode(data: bytes, ranks: Mapping[bytes, int], below: int) -> list[bytes]:
     """Join, again and again, the two parts that make the token of the lowest rank.
 
-    Tokens of the rank `below` and higher are not made.
+    Tokens of rank `below` or higher are not made.
     """
     parts = [bytes([byte]) for byte in data]
     while len(parts) > 1:
@@ -33,15 +33,15 @@ def encode(data: bytes, ranks: Mapping[bytes, int], below: int) -> list[bytes]:
         rank = min(made)
         if rank >= below:
             break
-        at = made.index(rank)  # of equals the leftmost
+        at = made.index(rank)  # the leftmost of equals
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
     return parts
 
 
 def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
-    """Find the merges of a vocabulary that has ranks only, in their order.
+    """Find the merges of a vocabulary that has only ranks, in order.
 
-    A token of which more than two parts are left can never be made, and has no merge.
+    If more than two parts of a token are left, no merge makes it.
     """
     merges = []
     for token in sorted(ranks, key=ranks.__getitem__):

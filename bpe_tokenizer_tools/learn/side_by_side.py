@@ -1,8 +1,8 @@
-"""The purpose of a split pattern: a tokenizer trained with one and one without, side by side.
+"""The purpose of a split pattern: one tokenizer trained with it and one without, side by side.
 
-Without a pattern, tokens go from word to word and take punctuation along: "of the ",
-"dog." and "dog!" beside "dog".  Fewer tokens may do for a text; but a word has many tokens
-then, each of which a model has to learn, and which one it is depends on what stands around.
+Without a pattern, tokens span words and include punctuation: "of the ", "dog." and "dog!"
+beside "dog".  A text may need fewer tokens; but then a word has many tokens, depending on the
+text around it, and a model has to learn each of them.
 
 >>> text = "the dog. the dog! the dog? the cat. the cat! " * 20
 >>> print(side_by_side(text, 270))
@@ -44,12 +44,12 @@ def _whole(word: str) -> regex.Pattern[str]:
 
 @dataclass(frozen=True)
 class Learned:
-    """The results of one of the two."""
+    """The results of one of the two tokenizers."""
 
     name: str  # the name of the pattern, or "no pattern"
     tokenizer: BPETokenizer  # trained on the first nine tenths of the text
     bytes_per_token: float  # on its training text
-    held_out: float  # bytes per token on the last tenth
+    held_out: float  # bytes per token on the last tenth of the text
 
     @property
     def tokens(self) -> list[bytes]:
@@ -58,7 +58,7 @@ class Learned:
         return [self.tokenizer.decode_bytes([id_]) for id_ in ids]
 
     def matching(self, pattern: regex.Pattern[str]) -> list[bytes]:
-        """Return the tokens in which a pattern is found."""
+        """Return the tokens that a pattern is found in."""
         return [token for token in self.tokens if pattern.search(token.decode("utf-8", "ignore"))]
 
     def holding(self, word: str) -> list[bytes]:
@@ -66,9 +66,9 @@ class Learned:
         return self.matching(_whole(word))
 
     def ways(self, word: str, text: str) -> Counter[tuple[bytes, ...]]:
-        """Count the rows of tokens that a whole word is cut into in a text.
+        """Count the sequences of tokens that a whole word is cut into in a text.
 
-        A token counts that has any part of the word, with whatever else it has.
+        They include every token with any part of the word, whatever else it contains.
         """
         encoded = self.tokenizer.encode_with_offsets(text)
         tokens = [self.tokenizer.decode_bytes([id_]) for id_ in encoded.input_ids]
@@ -87,17 +87,17 @@ class Learned:
 
     @property
     def punctuated(self) -> list[bytes]:
-        """The tokens in which punctuation and a word touch."""
+        """The tokens that contain punctuation next to a word."""
         return self.matching(_PUNCTUATED)
 
     def longest(self, n: int = 8) -> list[bytes]:
-        """Return the longest tokens, of equals those learned first."""
+        """Return the n longest tokens; of equally long ones, those learned first."""
         return sorted(self.tokens, key=len, reverse=True)[:n]
 
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Two tokenizers, trained on the same text to the same size; printed, a table."""
+    """Two tokenizers, trained on the same text to the same size; printing it shows a table."""
 
     without: Learned  # trained without a split pattern
     split: Learned  # trained with one
@@ -144,11 +144,11 @@ class SideBySide:
 def side_by_side(text: str, vocab_size: int = 1_000, split_pattern: str = "gpt2") -> SideBySide:
     """Train two tokenizers on a text, one without a split pattern.
 
-    The last tenth of the text is held out.  The split pattern, a name or a regular expression, is
-    for the other; the vocabulary size, tokens in all, for each.
+    The last tenth of the text is held out.  Both get `vocab_size` tokens; the other one gets the
+    split pattern, a name or a regular expression.
 
-    Cost: without a pattern each merge goes through all of the text; for a megabyte and
-    1,000 tokens that takes the accelerator half a second.
+    Cost: without a pattern, each merge goes through all of the text.  For a megabyte and
+    1,000 tokens, that takes half a second with the accelerator.
     """
     end = len(text) - len(text) // 10
     if end == len(text):

@@ -1,7 +1,7 @@
-r"""Byte-pair encoding with a split pattern and special tokens, as GPT-2 and all since have it.
+r"""Byte-pair encoding with a split pattern and special tokens, as in GPT-2 and its successors.
 
-Two things are new.  Text is first cut into pre-tokens, words and the like, and no token
-ever crosses from one to the next.  And there are special tokens: strings such as
+Two things are new.  Text is first cut into pre-tokens, such as words, and no token ever
+crosses from one to the next.  And there are special tokens: strings such as
 "<|endoftext|>" that are one token each, whatever the merges are.
 
 >>> tokenizer = SplitTokenizer(r" ?\w+|\W").train("a dog. a dog.", 259)
@@ -55,7 +55,7 @@ class SplitTokenizer(BasicTokenizer):
         return self
 
     def cut(self, text: str) -> list[str]:
-        """Cut text into pre-tokens; text that the pattern doesn't match is one, too."""
+        """Cut text into pre-tokens; text between matches of the pattern is one, too."""
         words, done = list[str](), 0
         try:
             for found in self.pattern.finditer(text, timeout=timeouts.seconds_for(text)):
@@ -66,7 +66,7 @@ class SplitTokenizer(BasicTokenizer):
         return [word for word in [*words, text[done:]] if word]
 
     def encode(self, text: str, allowed_special: str = "none") -> list[int]:
-        """Turn text into ids; what looks like a special token is one only where allowed."""
+        """Turn text into ids; what looks like a special token is one only if allowed."""
         if allowed_special == "none":
             words = map(super().encode, self.cut(text))
             return [id_ for ids in words for id_ in ids]

@@ -1,8 +1,8 @@
 """Byte-pair encoding as it began: on the letters of words, for machine translation.
 
-White space separates words, and is not kept: the last letter of each word carries a mark,
-so that "est</w>" ends a word and "est" does not.  A letter that was never seen is "<unk>":
-the reason why later tokenizers begin with bytes.  Ids follow the sorted tokens.
+White space separates words, and is not kept.  The last letter of each word carries a mark:
+"est</w>" ends a word and "est" does not.  A letter that was never seen becomes "<unk>", which
+is why later tokenizers begin with bytes.  Ids follow the sorted tokens.
 
 Source: Sennrich et al., ACL 2016; the mark as in version 0.2 of their program.
 
@@ -64,7 +64,7 @@ class WordTokenizer:
         rank = {pair: rank for rank, pair in enumerate(self.merges)}
         for parts in words:
             while known := [(rank[p], i) for i, p in enumerate(pairwise(parts)) if p in rank]:
-                _, at = min(known)  # the pair learned first, and of equals the leftmost
+                _, at = min(known)  # the pair learned first; the leftmost if there are several
                 parts[at : at + 2] = [parts[at] + parts[at + 1]]
         return [part for parts in words for part in parts]
 

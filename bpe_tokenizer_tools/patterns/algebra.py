@@ -225,7 +225,7 @@ def may_be_empty(node: Node) -> bool:
 
 
 def never_empty(pattern: str) -> bool:
-    """Return True if a pattern is known to match no empty text."""
+    """Return True if a pattern is known not to match the empty text."""
     try:
         return not may_be_empty(PatternParser(pattern).parse())
     except (UnknownConstructError, RecursionError):

@@ -49,7 +49,7 @@ _ESCAPES: dict[str, algebra.Node] = {
     "\\B": _word_border(inside=True),
     "\\w": algebra.Chars(f"[{_WORD_CHARS}]", False),
     "\\W": algebra.Chars(f"[^{_WORD_CHARS}]", False),
-    "^": algebra.Group(  # begins one, but not behind the last
+    "^": algebra.Group(  # begins a line, but not after the last line end
         "(?:",
         algebra.Either(
             (
@@ -198,7 +198,7 @@ def _leaf(node: algebra.Chars | algebra.Anchor) -> str:
 def to_oniguruma(pattern: str) -> str:
     r"""Spell a `regex` pattern as Oniguruma (Ruby syntax) understands it.
 
-    There `$` ends a line, not the text, and `{1,3}+` is no possessive quantifier.  A pattern
+    There, `$` ends a line, not the text, and `{1,3}+` isn't a possessive quantifier.  A pattern
     that cuts like a public one is spelled like it, because fast loaders know patterns by spelling.
 
     >>> print(to_oniguruma(r"\p{N}{1,3}+|\s++$"))
@@ -213,12 +213,13 @@ def to_oniguruma(pattern: str) -> str:
     try:
         tree = algebra.PatternParser(pattern).parse()
         if algebra.may_be_empty(tree):
-            raise algebra.UnknownConstructError("what matches the empty string")
+            raise algebra.UnknownConstructError("a pattern that matches the empty string")
         return algebra.spell(tree, _leaf)
     except algebra.UnknownConstructError as error:
         raise ValueError(
             f"split pattern {core.shorten(pattern)} cannot be written to tokenizer.json: {error} "
-            "has no form known to mean the same in HuggingFace's regex engine; write it without"
+            "has no form known to mean the same in HuggingFace's regex engine; write the pattern "
+            "without it"
         ) from None
 
 

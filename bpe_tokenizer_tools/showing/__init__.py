@@ -1,1 +1,1 @@
-"""Tokens made visible: in a terminal, step by step, on a page."""
+"""Show tokens: in a terminal, in a notebook, step by step, on a page."""

@@ -20,9 +20,9 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.showing.view import View, ViewedToken, shown
 from bpe_tokenizer_tools.support.text import counted
 
-MOST = 2_000  # tokens that are drawn; a notebook keeps all that it shows
+MOST = 2_000  # tokens to draw; a notebook stores everything it shows
 MOST_TEXTS = 20  # of a batch
-# As on the page, for a light ground: black on these reads on a dark one, too.
+# The page's colors for a light background; black text on them is legible on a dark one, too.
 COLORS = ("#d3e5fb", "#fbe3bf", "#d2efd5", "#f8d8e6", "#e2dbf8")
 _BOX = (
     "font-family:ui-monospace,Menlo,Consolas,monospace;line-height:1.7;white-space:pre-wrap;"
@@ -51,7 +51,7 @@ def _span(place: int, token: ViewedToken) -> str:
 
 
 def viewed(result: EncodingResult) -> View:
-    """Return the tokens of a result.  One that no tokenizer made has only their printable form."""
+    """Return the tokens of a result; one made by hand has only their printable form."""
     tokenizer = core.tokenizer_of(result)
     if tokenizer is None:
         data = [core.from_printable(token) or token.encode() for token in result.tokens]
@@ -90,7 +90,7 @@ def _shape(value: Any) -> str:
 
 
 def tokenizer_html(tokenizer: BPETokenizer) -> str:
-    """Show a tokenizer: its size, how it cuts text, its added and some learned tokens."""
+    """Show a tokenizer: its size, how it cuts text, its added tokens and some learned ones."""
     definition = tokenizer.definition
     special = ", ".join(tokenizer.special_tokens) or "none"
     pattern = core.PATTERN_NAMES.get(definition.split_pattern, definition.split_pattern)

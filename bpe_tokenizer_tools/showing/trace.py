@@ -40,7 +40,7 @@ from bpe_tokenizer_tools.showing.view import shown
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.text import display_width
 
-_LONGEST = 2_000  # characters: a trace is to be read, and a page of it to be drawn
+_LONGEST = 2_000  # characters: a trace is for reading, and its page must be drawn
 
 # -- What is kept -----------------------------------------------------------------
 
@@ -59,10 +59,10 @@ class Merge(NamedTuple):
     """Two neighbors become one."""
 
     rank: int  # the place of the merge in the list of merges
-    at: int  # which of the parts, as the merge before left them, is the left one
+    at: int  # index of the left part, among those left by the merge before
     left: Part  # the part there
     right: Part  # the one after it
-    made: Part  # what takes the place of both
+    made: Part  # the part that replaces both
 
     def apply(self, parts: Sequence[Part]) -> tuple[Part, ...]:
         """Return the parts after it."""
@@ -74,7 +74,7 @@ class Pretoken(NamedTuple):
 
     text: str  # the piece
     start: tuple[Part, ...]  # the parts that merging begins with: bytes, or characters
-    merges: tuple[Merge, ...]  # the merges, in the order in which they are done
+    merges: tuple[Merge, ...]  # the merges, in the order they apply
     # a token that no merges make: tiktoken and others look for the whole piece first
     is_whole: bool
 
@@ -92,7 +92,7 @@ class Pretoken(NamedTuple):
 
 
 class Special(NamedTuple):
-    """An added token, which was found in the text as a whole."""
+    """An added token, found in the text before it is cut."""
 
     text: str
     id: int
@@ -100,7 +100,7 @@ class Special(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """All steps from a text to its ids; printed, a text to read."""
+    """All steps from a text to its ids; printing it shows them."""
 
     text: str  # the text as given
     normalizer: str | None  # the normalization: a form such as "NFC", "components", or None
@@ -117,14 +117,14 @@ class Trace:
         return self.render()
 
     def render(self, colors: bool = False) -> str:
-        """Write the steps one below the other, what each merge made in color."""
+        """Write the steps one below the other; with colors, each merge's result is colored."""
         return "\n".join(_lines(self, colors))
 
     def to_json(self) -> dict[str, Any]:
         """Return the steps as plain data.
 
-        Of each pre-token: the parts it begins with, and the merges, each with the place
-        ``at`` of its left part among those that the merge before left.
+        Each pre-token has the parts it begins with, and its merges; ``at`` is the index of a
+        merge's left part among those left by the merge before.
         """
         return {
             "text": self.text,
@@ -138,7 +138,7 @@ class Trace:
         }
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write a page that goes through the steps, and needs no network and no other file."""
+        """Write a page that goes through the steps; it needs no network and no other file."""
         outputs.check_file(path)
         template = Path(__file__).with_name("trace.html").read_text(encoding="utf-8")
         outputs.write({Path(path): fill(template, self.to_json())})
@@ -161,10 +161,10 @@ def trace(text: str, tokenizer: BPETokenizer, *, allowed_special: Any = "none") 
     """
     if len(text) > _LONGEST:
         raise ValueError(
-            f"a trace is for texts of at most {_LONGEST:,} characters, got {len(text):,}; "
+            f"trace takes texts of at most {_LONGEST:,} characters, got {len(text):,}; "
             "cut out the part that matters"
         )
-    core.utf8_length(text)  # names a lone surrogate by its place
+    core.utf8_length(text)  # raises for a lone surrogate, with its place
     pipeline = core.pipeline(tokenizer, core.allowed(tokenizer, allowed_special))
     merger = _Merger(tokenizer)
     pieces: list[Pretoken | Special] = []
@@ -220,7 +220,7 @@ class _Merger:
         return [self._vocab[bytes([byte])] for byte in pretoken.encode()]
 
     def _merges(self, parts: list[Part]) -> Iterator[Merge]:
-        """Yield the merges that are done, always that of the lowest rank, leftmost first."""
+        """Yield the merges that apply: always the lowest rank, the leftmost first."""
         none = len(self._ranks)
         ranks = [self._rank(*pair) for pair in itertools.pairwise(parts)]
         while ranks and (rank := min(ranks)) < none:
@@ -302,7 +302,7 @@ def _pretoken_lines(piece: Pretoken, unit: str, colors: bool) -> Iterator[str]:
     yield _row("  ids", " ".join(str(part.id) for part in parts))
 
 
-_NEAR = 20  # parts that are shown on each side of one
+_NEAR = 20  # parts to show on each side of one
 
 
 def _around(parts: Sequence[Part], at: int) -> tuple[str, int]:

@@ -1,9 +1,9 @@
 r"""A text as a tokenizer sees it, for a terminal.
 
-Tokens have colors in turn, or bars between them where there are no colors; white space
-is made visible; a token that holds part of a character shows the bytes of it.  What a text
-holds that could move the cursor, turn the direction of writing or not be seen at all is
-spelled out, so that a terminal shows what there is and does nothing else.
+Tokens have alternating colors, or bars between them without colors.  White space is made
+visible, and a token that contains part of a character shows its bytes.  Characters that are
+invisible, or that could move the cursor or change the direction of writing, are spelled
+out, so that a terminal shows all of the text and does nothing else.
 
 >>> from bpe_tokenizer import BPETokenizer
 >>> tokenizer = BPETokenizer("cl100k").train("some text, some text", 262, verbose=False)
@@ -29,9 +29,9 @@ from bpe_tokenizer_tools.support.text import counted, display_width, visible
 # -- One token ------------------------------------------------------------------
 
 _WHITE_SPACE = {" ": "·", "\t": "→", "\n": "↵"}
-# Bytes that are no character, as "surrogateescape" writes them; and what has no shape of its
-# own, or changes that of others: control, format and unassigned characters, white space, and
-# the vowels and finals of Hangul, which join what stands before them.
+# Bytes that are not a character, as "surrogateescape" writes them; and characters without a
+# shape of their own, or that change others: control, format and unassigned characters, white
+# space, and the vowels and finals of Hangul, which join the character before them.
 _UNSEEN = regex.compile(r"[\udc80-\udcff]+|[\p{C}\p{Z}\p{DI}\p{HST=V}\p{HST=T}]")
 _MARK = regex.compile(r"(^|[⟨⟩·→↵])(\p{M})")
 
@@ -40,8 +40,8 @@ def shown(token: bytes) -> str:
     r"""Write a token so that all of it can be seen, in one line.
 
     A space is ``·``, a tab ``→``, a line end ``↵``; other control characters have pictures;
-    what else cannot be seen is ``⟨U+200B⟩``, and bytes that make no character ``⟨E2 82⟩``.
-    A mark with nothing to stand on gets a dotted circle; ``⟨⟩`` stands for nothing at all.
+    other invisible characters are spelled ``⟨U+200B⟩``, and bytes that aren't a character
+    ``⟨E2 82⟩``.  A mark without a base character gets a dotted circle; ``⟨⟩`` is an empty token.
 
     >>> print(shown(b" caf\xc3\xa9\n"), shown(b"\x1b[2J"), shown(b" \xe2\x82"))
     ·café↵ ␛[2J ·⟨E2 82⟩
@@ -67,15 +67,15 @@ class ViewedToken(NamedTuple):
     """A token of a text."""
 
     id: int  # its id
-    data: bytes  # the bytes it stands for
-    special: bool  # whether it is a special or another added token
+    data: bytes  # its bytes
+    special: bool  # whether it is a special token, or another added token
 
     def __str__(self) -> str:
         return f"⟦{shown(self.data)}⟧" if self.special else shown(self.data)
 
     @property
     def lines(self) -> list[str]:
-        """The token in lines, where it holds line ends; the last may be empty."""
+        """The token, cut after its line ends; the last line may be empty."""
         *ended, rest = self.data.split(b"\n")
         if self.special or not ended:
             return [str(self)]
@@ -91,12 +91,12 @@ _SPECIAL = "\033[1;97;48;5;236m"  # white on nearly black
 
 @dataclass(frozen=True)
 class View:
-    """The tokens of a text; printed, what a terminal without colors shows."""
+    """The tokens of a text; printing it shows them without colors."""
 
     tokens: Sequence[ViewedToken]  # joined, they are the text as the tokenizer normalizes it
     characters: int  # characters of the text as given
-    bytes: int  # UTF-8 bytes of it
-    name: str = ""  # what the tokenizer is called
+    bytes: int  # its bytes in UTF-8
+    name: str = ""  # the tokenizer's name
 
     @property
     def bytes_per_token(self) -> float:
@@ -126,9 +126,9 @@ class View:
         Args:
             ids: write the id beneath each token.
             bytes: write the bytes beneath each token, in hexadecimal.
-            colors: set tokens apart by colors, which the terminal must know.
-            width: columns of the terminal; lines break between tokens there if anything
-                stands beneath them, else the terminal breaks them.
+            colors: set tokens apart by colors, which the terminal must support.
+            width: columns of the terminal.  With ids or bytes, lines break between tokens
+                there; otherwise the terminal breaks them.
         """
         if ids or bytes:
             lines = _draw_columns(self.tokens, ids, bytes, colors, width)
@@ -166,9 +166,9 @@ class View:
 def view(
     text: str, tokenizer: BPETokenizer, *, name: str = "", allowed_special: Any = "none"
 ) -> View:
-    r"""Encode a text and keep what is to be seen of it.
+    r"""Encode a text, and return its tokens to show.
 
-    `name` is what to call the tokenizer; `allowed_special` is as for `BPETokenizer.encode`.
+    `name` is a name for the tokenizer; `allowed_special` is as for `BPETokenizer.encode`.
 
     >>> view("é", BPETokenizer()).to_json()["tokens"]
     [{'id': 195, 'shown': '⟨C3⟩', 'bytes': 'c3'}, {'id': 169, 'shown': '⟨A9⟩', 'bytes': 'a9'}]
@@ -180,7 +180,7 @@ def view(
     return View(tokens, len(text), len(text.encode()), name)
 
 
-_KNOWN = 2**16  # tokens whose form is remembered
+_KNOWN = 2**16  # tokens whose form is cached
 
 
 def _painted(text: str, place: int, special: bool) -> str:
@@ -188,7 +188,7 @@ def _painted(text: str, place: int, special: bool) -> str:
 
 
 def _draw_text(tokens: Sequence[ViewedToken], colors: bool) -> Iterator[str]:
-    """Yield the lines of a text as they are, each ended by what ends it."""
+    """Yield the lines of a text as they are, each with its line end."""
     lines_of = functools.lru_cache(_KNOWN)(operator.attrgetter("lines"))
     line = ""
     for place, token in enumerate(tokens):
@@ -209,10 +209,10 @@ def _add(line: str, part: str, place: int, special: bool, colors: bool) -> str:
 
 
 class _Column(NamedTuple):
-    """A token and what stands beneath it."""
+    """A token and the lines beneath it."""
 
     cells: tuple[str, ...]
-    spaces: tuple[str, ...]  # behind each, so that all are as wide
+    spaces: tuple[str, ...]  # after each, so that all have the same width
     width: int
     special: bool
     ends_line: bool

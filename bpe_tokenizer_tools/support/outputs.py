@@ -157,7 +157,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 @contextlib.contextmanager
 def claimed(draft: Path) -> Iterator[None]:
     """Hold a lock on a draft, so that `remove_drafts` of another run leaves it alone."""
-    if os.name == "nt":  # which renames nothing that is open
+    if os.name == "nt":  # Windows renames nothing that is open
         yield
         return
     handle = os.open(draft, os.O_RDONLY)
@@ -225,7 +225,7 @@ def locked_folder(folder: Path, shared: bool = False) -> Iterator[None]:
 def _hold(path: Path, is_folder: bool, shared: bool, stack: contextlib.ExitStack) -> bool:
     """Lock a path until a stack is closed; return whether what is locked still has that path."""
     places = [path]
-    if is_folder:  # which Windows does not lock, and NFS neither
+    if is_folder:  # neither Windows nor NFS can lock folders
         places = [path, path / ".lock"][os.name == "nt" :]
     for place in places:
         opens_folder = is_folder and place is path

@@ -29,8 +29,8 @@ def bar_class() -> Any:
 def bar(what: str, unit: str, total: Any, shown: bool = True) -> Iterator[Callable[[int], Any]]:
     """Show a bar on stderr, if someone is watching and tqdm is installed.
 
-    What it yields advances the bar by an amount.  `total` is a number, None if it isn't known, or a
-    corpus whose bytes are counted.
+    It yields a function that advances the bar by an amount.  `total` is a number, None if it isn't
+    known, or a corpus whose bytes are counted.
     """
     tqdm = bar_class() if shown else None
     if tqdm is None:

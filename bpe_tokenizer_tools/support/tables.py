@@ -21,7 +21,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support import colors
 from bpe_tokenizer_tools.support.text import display_width, printable
 
-_NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e[-+]\d+)?( ?[%x])?")  # "12", "1,024", "3.5 %"
+_NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e[-+]\d+)?( ?[%x])?")  # "12", "1,024", "3.5%"
 _NARROW = 12  # minimum width of wrapped text, in columns
 _DIGITS = 4  # significant digits of a column's largest number, at least
 

@@ -1,4 +1,4 @@
-"""Changing a vocabulary: more tokens, fewer tokens, and two vocabularies side by side."""
+"""Changing a vocabulary: adding tokens, removing tokens, and comparing two vocabularies."""
 
 from __future__ import annotations
 

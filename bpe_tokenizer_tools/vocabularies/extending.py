@@ -3,9 +3,9 @@
     extended = tokenizer.extend("medical.txt", add=2000)
     print(extended.training_report)
 
-Training goes on where it ended: the pre-tokens of the new text, as the tokenizer encodes them now,
-are what merges are learned from.  The old ids and merges stay as they are, and the new merges come
-behind them.  So each text is first encoded as before, and then the new merges apply to that.
+Training continues where it ended: merges are learned from the pre-tokens of the new text, as the
+tokenizer encodes them now.  The old ids and merges stay unchanged, and the new merges come after
+them.  So each text is first encoded as before, and then the new merges apply to the result.
 
 Source: Purason and others, "Teaching Old Tokenizers New Words", arXiv 2512.03989, for the idea.
 """
@@ -43,7 +43,7 @@ from bpe_tokenizer_tools.vocabularies.pretokens import (
 
 @dataclass(frozen=True)
 class Measured:
-    """What held-out text takes, before and after."""
+    """The tokens of held-out text, before and after."""
 
     bytes: int  # of text, as it is encoded, without added tokens
     tokens_before: int
@@ -51,12 +51,12 @@ class Measured:
 
     @property
     def bytes_per_token_before(self) -> float:
-        """How much text a token of the old tokenizer stands for."""
+        """Bytes of text per token of the old tokenizer."""
         return self.bytes / self.tokens_before
 
     @property
     def bytes_per_token_after(self) -> float:
-        """How much text a token of the new tokenizer stands for."""
+        """Bytes of text per token of the new tokenizer."""
         return self.bytes / self.tokens_after
 
     def __str__(self) -> str:
@@ -68,10 +68,10 @@ class Measured:
 class ExtensionReport(TrainingReport):
     """What `extend` read and did; `merges` are the new ones."""
 
-    added: int  # tokens that are new, those for the given strings included
-    for_strings: int  # of these, made for the given strings, which may need parts
-    first_id: int | None  # of the new tokens, which follow one another; None without any
-    held_out: Mapping[str, Measured]  # by the name it was given; "new" if it was set apart
+    added: int  # number of new tokens, including those for the given strings
+    for_strings: int  # how many of these were made for the given strings, which may need parts
+    first_id: int | None  # of the new tokens, which have consecutive ids; None if there are none
+    held_out: Mapping[str, Measured]  # by name; "new" if it was held out of the corpus
 
     def __str__(self) -> str:
         measured = "".join(f"\n{name}: {found}" for name, found in self.held_out.items())
@@ -96,15 +96,15 @@ def extend(
     text_field: str = "text",
     verbose: bool | None = None,
 ) -> BPETokenizer:
-    """Return a tokenizer with more merges, behind those there are; the given one stays as it is.
+    """Return a tokenizer with more merges after the existing ones; the given one doesn't change.
 
     Every id keeps its token, and text to which no new merge applies keeps its ids.  The new tokens
-    get the ids behind the highest one, special tokens included; gaps below it stay.  The result's
+    get the ids after the highest one, including special tokens; gaps below it stay.  The result's
     `training_report` is an `ExtensionReport`.
 
     The merges are those that training would learn next: the most frequent pair of neighboring
-    tokens, of equals the one that sorts first, where single bytes (or characters) rank by their
-    printable form and other tokens by id.  No merge makes a token that is there already.
+    tokens; of equals, the one that sorts first, where single bytes (or characters) rank by their
+    printable form and other tokens by id.  No merge makes a token that already exists.
 
     Args:
         tokenizer: BPE of any kind that can be loaded.
@@ -112,11 +112,11 @@ def extend(
             it are not counted.
         counts: of pre-tokens, instead of a corpus.
         add: how many tokens to learn; fewer if no pair is left.
-        tokens: strings that are to be one token each, made by merges before any are learned from
-            text.  A string is a pre-token as it stands in text, such as " aspirin".
+        tokens: strings to make one token each, by merges before any are learned from text.  A
+            string is a whole pre-token, including its space, such as " aspirin".
         min_frequency: pairs that occur less often are not merged.
         held_out: text to measure on, as for `count_pretokens`, or several by name, such as
-            ``{"old": ..., "new": ...}``.  None sets apart 2 % of the corpus's documents, chosen by
+            ``{"old": ..., "new": ...}``.  None holds out 2% of the corpus's documents, chosen by
             their content, if it has enough; {} learns from all and measures nothing.
         verbose: show progress and the report on stderr.
 
@@ -169,10 +169,10 @@ def extend(
 def _check(
     tokenizer: BPETokenizer, corpus: Any, counts: Any, tokens: Any, add: Any, min_frequency: Any
 ) -> list[str]:
-    """Check arguments; return the strings that are to be tokens."""
+    """Check arguments; return the strings to make tokens."""
     given = [corpus is not None, counts is not None]
     if all(given) or not (any(given) or tokens is not None):
-        raise TypeError("extend() takes a corpus or counts=..., one of the two, or tokens=[...]")
+        raise TypeError("extend() takes either a corpus or counts=..., or only tokens=[...]")
     if isinstance(tokens, (str, bytes)):
         raise TypeError(f"tokens must be a list of strings, got {core.shorten(tokens)}")
     for name, value in (("add", add), ("min_frequency", min_frequency)):
@@ -186,11 +186,11 @@ def _check(
     if not any(given):  # nothing is learned
         return strings
     if tokenizer.max_id + add > core.MAX_ID:
-        highest = f"the highest is {tokenizer.max_id:,} already"
+        highest = f"the highest is already {tokenizer.max_id:,}"
         raise ValueError(f"{add:,} more tokens need ids above {core.MAX_ID:,}: {highest}")
     room = sys.maxunicode - len(tokenizer.definition.vocab)  # what the learner can number
     if add > room:
-        raise ValueError(f"add may be at most {room:,} for this tokenizer, got {add:,}")
+        raise ValueError(f"add must be at most {room:,} for this tokenizer, got {add:,}")
     return strings
 
 
@@ -227,7 +227,7 @@ def _measure(counts: PretokenCounts, old: BPETokenizer, new: BPETokenizer) -> Me
 
 
 def _size(counts: Mapping[bytes, int], tokenizer: BPETokenizer) -> int:
-    """Return how many bytes of text counted pre-tokens are."""
+    """Return the number of bytes of text in counted pre-tokens."""
     if tokenizer.components is None:
         return sum(len(pretoken) * count for pretoken, count in counts.items())
     if "ByteLevel" in json.dumps(tokenizer.components["decoder"]):  # one character for each byte
@@ -249,14 +249,14 @@ def _learn(
     min_frequency: int,
     advance: Callable[[int], Any],
 ) -> core.Learned:
-    """Learn merges as the trainer does, but from pre-tokens that are encoded already.
+    """Learn merges as the trainer does, but from pre-tokens that are already encoded.
 
     Tokens are numbered in the order of ties: single bytes, or characters, by their printable form;
     the others by id; and new ones by age, which will be their ids.
 
-    No merge may make a token that is there.  If it did, old merges could apply to that, and they
-    would come before the new ones.  Training from bytes never meets such a merge; here it is one
-    that leads to a token that no merges of the old tokenizer lead to.
+    No merge may make a token that already exists.  If it did, old merges could apply to that token,
+    and they would come before the new ones.  Training from bytes never meets such a merge; here, it
+    would make a token that no merges of the old tokenizer make.
     """
     definition = tokenizer.definition
 
@@ -306,7 +306,7 @@ def _is_within(token: bytes, prefix: bytes) -> bool:
 
 
 def _cutter(tokenizer: BPETokenizer) -> _Cut:
-    """Return what cuts the ids of a pre-token into words that merges may join."""
+    """Return a function that cuts the ids of a pre-token into words that merges may join."""
     apart = stand_ins(tokenizer)
     cut: _Cut = functools.partial(_cut_at, apart)
     if prefix := prefix_of(tokenizer):

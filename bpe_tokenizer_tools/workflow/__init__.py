@@ -1,1 +1,1 @@
-"""From a recipe to the registry: steps, their stamps, and the place for tokenizers."""
+"""From a recipe to the registry: the steps, their stamps, and the registry itself."""

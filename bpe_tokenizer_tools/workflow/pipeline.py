@@ -1,8 +1,8 @@
 """A tokenizer from one file: corpus, counts, training, evaluation, registration.
 
-docs/pipeline.md says what the file holds.  Each step leaves a stamp when it is done; one whose
-settings, files and predecessors' results are those of its stamp is skipped.  So a run that was
-stopped goes on where it was when it is started again, and ends as one that was not stopped.
+docs/pipeline.md describes the file.  Each step leaves a stamp when it is done; it is skipped while
+its settings, its files and the results of earlier steps match its stamp.  So a run that was stopped
+continues where it was when it starts again, and gives the same result as one that wasn't stopped.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ class _Step:
     name: ClassVar[str]
 
     def prepare(self) -> None:
-        """Refuse what would make the step fail, before another one has taken its time."""
+        """Raise now for what would make the step fail later, after long steps before it."""
 
     def inputs(self, results: _Results) -> dict[str, Any]:
-        """Return all that decides the result, except files; UNKNOWN for facts not known yet."""
+        """Return everything that decides the result, except files; UNKNOWN if not known yet."""
         raise NotImplementedError
 
     def files(self) -> dict[str, Path]:
-        """Return the files that are read, by label."""
+        """Return the files that the step reads, by label."""
         return {}
 
     def missing(self, result: Mapping[str, Any]) -> str:
-        """Name another thing that is missing, if any."""
+        """Describe what else is missing, if anything."""
         return ""
 
     def run(self, results: _Results, verbose: bool) -> tuple[list[Path], dict[str, Any]]:
-        """Do it; return the files that were written, and what other steps need to know."""
+        """Run the step; return the files it wrote, and what other steps need to know."""
         raise NotImplementedError
 
 
@@ -158,7 +158,7 @@ class _Train(_Step):
 
     def inputs(self, results: _Results) -> dict[str, Any]:
         facts = dataclasses.asdict(self.training)
-        del facts["num_workers"]  # which decides how long it takes, and nothing else
+        del facts["num_workers"]  # it only decides how long training takes
         facts["pattern"] = self.training.new().split_pattern
         return {"counts": _known(results, "count", "sha256"), **facts}
 
@@ -187,11 +187,11 @@ _PACKAGES = {"tiktoken": "tiktoken", "hf": "tokenizers", "sp": "sentencepiece"} 
 
 @dataclass
 class _Evaluate(_Step):
-    """The evaluation: names as written, with their meanings."""
+    """The evaluation; its tables map names as written to their meanings."""
 
     called: str
     sources: Sequence[str]  # of the corpus
-    texts: Mapping[str, Mapping[str, Path]]  # none: the text that the recipe holds out
+    texts: Mapping[str, Mapping[str, Path]]  # if empty, the text that the recipe holds out
     parallel: Mapping[str, Mapping[str, Path]]  # one for each language
     against: Mapping[str, tuple[str, str]]  # name -> (as written, spec)
     name = "evaluate"
@@ -222,7 +222,7 @@ class _Evaluate(_Step):
             path = Path(rest if kind in _PACKAGES else spec)
             found.update(_files_below(written, path) if os.path.exists(path) else ())
             beside = path.with_suffix(".json")
-            if path.suffix == ".tiktoken" and beside.is_file():  # the parts that ranks lack
+            if path.suffix == ".tiktoken" and beside.is_file():  # its split pattern and tokens
                 found[f"{written} ({beside.name})"] = beside
         return found
 
@@ -310,7 +310,7 @@ class _Register(_Step):
         there = self._registered(registry, folder)
         if there is not None and there.corpus_sha256 != corpus:
             corpus = there.corpus_sha256
-            note = "another corpus gave the same tokenizer before, whose entry stays"
+            note = "another corpus gave the same tokenizer before; its entry stays"
         entry = registry.register(
             BPETokenizer.from_pretrained(folder, verbose=False),
             self.called,
@@ -327,7 +327,7 @@ class _Register(_Step):
         for entry in entries:
             if entry.name != self.called:
                 continue
-            with contextlib.suppress(ValueError, OSError):  # one that is damaged is not it
+            with contextlib.suppress(ValueError, OSError):  # a damaged entry doesn't count
                 found = registry.show(f"{entry.name}@{entry.hash}")
                 if found.files == files:
                     return found
@@ -414,7 +414,7 @@ def _read_paths(settings: Settings, key: str, folder: Path) -> dict[str, dict[st
 
 
 def _below(folder: Path, spec: str) -> str:
-    """Return the name of a tokenizer; relative paths start at the folder of the file."""
+    """Return a tokenizer's spec, with a relative path resolved against the recipe's folder."""
     kind, colon, rest = spec.partition(":")
     prefix = kind + colon if kind in ("hf", "sp") else ""
     path = folder / expanded(rest if prefix else spec)
@@ -443,9 +443,9 @@ class StepReport:
     """The outcome of a step."""
 
     step: str  # its name
-    status: str  # "ran" or "up to date"; without running, "runs", "may run" or "up to date"
-    why: str  # the change, for a step that runs
-    seconds: float = 0.0  # that it took
+    status: str  # "ran" or "up to date"; in a plan, "runs", "may run" or "up to date"
+    why: str  # why the step runs
+    seconds: float = 0.0  # how long it took
 
 
 @dataclass(frozen=True)
@@ -457,7 +457,7 @@ class PipelineReport:
     entry: str | None = None  # the tokenizer's reference in the registry, if it was registered
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as what json.dumps takes."""
+        """Return the report as plain data for json.dumps."""
         return dataclasses.asdict(self)
 
     def table(self) -> Table:
@@ -477,12 +477,12 @@ class Pipeline:
     """The way from a recipe to a registered tokenizer.
 
     Args:
-        path: a .toml or .json file, from whose directory paths in it start.
-        work_dir: where all is made; by default a directory beside the file, with its
-            name and ".work" at the end.
+        path: a .toml or .json file; paths in it are relative to its directory.
+        work_dir: the directory for all output; by default a directory beside the file,
+            with its name and ".work" at the end.
 
     Raises:
-        FileFormatError: the file says something that has no meaning, and where.
+        FileFormatError: the file has an unknown or wrong setting; the error says where.
         FileNotFoundError: there is no such file.
         NotADirectoryError: the working directory is a file.
     """
@@ -526,7 +526,7 @@ class Pipeline:
     def plan(self, *, force: Sequence[str] = (), until: str | None = None) -> PipelineReport:
         """Return the steps that `run` would run, and why; change nothing.
 
-        A step that depends on one that runs "may run": it will if that gives something new.
+        A step that depends on one that runs "may run": it runs if the result before it changes.
         """
         results: dict[str, Mapping[str, Any]] = {}
         reports = []
@@ -549,13 +549,13 @@ class Pipeline:
     ) -> PipelineReport:
         """Run the steps whose inputs have changed since they ran.
 
-        `force` and `until` name steps to run in any case, and the last one to run.  `notify` is
-        told of each step that runs, and why, when it begins; `verbose` shows progress on stderr.
+        `force` names steps to run in any case; `until` is the last step to run.  When a step
+        begins, `notify` gets its name and why it runs; `verbose` shows progress on stderr.
 
         Raises:
-            ValueError: there is no such step, or none to force until the last; or what a
-                step says of its input.
-            BlockingIOError: another run is at work in the same directory.
+            ValueError: there is no such step; a step to force comes after `until`; or a
+                step's input is wrong.
+            BlockingIOError: another run is using the same working directory.
         """
         chosen = self._chosen(force, until)
         outputs.check_directory(self.work)
@@ -588,7 +588,9 @@ class Pipeline:
         last = len(self._steps) if until is None else self.steps.index(until) + 1
         for name in force:
             if name not in self.steps[:last]:
-                raise ValueError(f"{name!r} cannot be forced: the run ends before, with {until!r}")
+                raise ValueError(
+                    f"{name!r} cannot be forced: the run ends before it, with {until!r}"
+                )
         return list(self._steps.values())[:last]
 
     def _prepare(
@@ -610,7 +612,7 @@ class Pipeline:
     def _look(
         self, step: _Step, results: _Results, force: Sequence[str]
     ) -> tuple[Stamp | None, str, dict[str, str | None]]:
-        """Return a step's stamp, why it has to run all the same, and the hashes of its files."""
+        """Return a step's stamp, why the step has to run, and the hashes of its files."""
         stamp = Stamp.load(self._stamp_path(step))
         inputs = _with_version(step.inputs(results))
         files = hashes(step.files())
@@ -621,7 +623,7 @@ class Pipeline:
         if len(found) > 3:
             found[2:] = [f"and {len(found) - 2} more"]
         why = ", ".join(found)
-        return stamp, why or ("it is forced to" if step.name in force else ""), files
+        return stamp, why or ("it is forced to run" if step.name in force else ""), files
 
     def _run_step(
         self, step: _Step, files: Mapping[str, str | None], results: _Results, verbose: bool

@@ -12,8 +12,8 @@ A registry is a directory, and everything about an entry is in one directory of 
     .incoming/                      entries that are being written
 
 An entry is written under `.incoming`, flushed to disk, and renamed into its place in one
-step.  So writers need no lock, readers never see half an entry, and what a crash leaves is
-a directory under `.incoming`, which a later writer clears away.  What is read is checked first.
+step.  So writers need no lock, readers never see half an entry, and a crash leaves only a
+directory under `.incoming`, which a later writer removes.  Readers check everything they read.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from bpe_tokenizer_tools.checking.tokenizer_diff import TokenizerDiff
 
 FORMAT = 1  # of entry.json; readers reject newer ones
-STALE_SECONDS = 24 * 60 * 60.0  # an unfinished entry this old has no writer any more
+STALE_SECONDS = 24 * 60 * 60.0  # an unfinished entry this old no longer has a writer
 
 _INCOMING = ".incoming"
 _SUMS, _ENTRY = "SHA256SUMS", "entry.json"
@@ -58,7 +58,7 @@ _TOKENIZER_FILES = (  # what `BPETokenizer.save` may write
     "tokenizer.json",
     "tokenizer_config.json",
 )
-_SHORT = 12  # digits of a hash that are shown: enough for 2**24 entries of one name
+_SHORT = 12  # digits of a hash to show: enough for 2**24 entries of one name
 _LARGEST_ENTRY = 2**26  # bytes of entry.json, most of which are the report
 _DEEPEST = 100  # lists and objects within each other
 _LONGEST_SHOWN = 400  # characters of a report, in a display
@@ -77,21 +77,21 @@ _DIGITS = re.compile(rf"[0-9a-fA-F]{{{_SHORTEST_PREFIX},64}}")
 def check_name(name: object) -> str:
     """Return a name if a tokenizer can be registered under it; else raise with the reason."""
     if not isinstance(name, str):
-        raise TypeError(f"a name is a str, got {type(name).__name__}")
+        raise TypeError(f"a name must be a str, got {type(name).__name__}")
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"{core.shorten(name)} is not a valid registry name: expected 1 to 100 of the letters "
             "A to Z, digits, '.', '_' and '-', a letter or digit first and no '.' last"
         )
     if _RESERVED.fullmatch(name):
-        raise ValueError(f"{name!r} is a name that Windows reserves; choose another")
+        raise ValueError(f"Windows reserves the name {name!r}; choose another")
     return name
 
 
 def _split_reference(ref: object) -> tuple[str, str | None]:
     """Split "name" or "name@hash" into the name and the beginning of the hash."""
     if not isinstance(ref, str):
-        raise TypeError(f"a reference is a str such as 'name@hash', got {type(ref).__name__}")
+        raise TypeError(f"a reference must be a str such as 'name@hash', got {type(ref).__name__}")
     name, at, digits = ref.partition("@")
     check_name(name)
     if not at:
@@ -99,13 +99,13 @@ def _split_reference(ref: object) -> tuple[str, str | None]:
     if not _DIGITS.fullmatch(digits):
         raise ValueError(
             f"{core.shorten(ref)}: expected {_SHORTEST_PREFIX} to 64 hexadecimal digits of a hash "
-            "behind '@'"
+            "after '@'"
         )
     return name, digits.lower()
 
 
 def default_path() -> Path:
-    """Return where the registry is if nobody says: $BPE_TOKENIZER_REGISTRY, or among user data."""
+    """Return the default registry: $BPE_TOKENIZER_REGISTRY, or a directory among user data."""
     given = os.environ.get("BPE_TOKENIZER_REGISTRY")
     if given:
         return Path(given)
@@ -123,12 +123,12 @@ class Entry(Printed):
 
     name: str  # the name it is registered under
     hash: str  # the version: the sha256 of SHA256SUMS, which lists the tokenizer's files
-    created: str  # when it was registered, UTC, as ISO 8601; later than all of the name before
+    created: str  # when it was registered, UTC, ISO 8601; later than earlier entries of the name
     library_version: str  # of the library that registered it
     facts: Mapping[str, Any]  # vocab_size, merges, special_tokens, split_pattern and the like
-    corpus_sha256: str | None = None  # of the text that it was trained on, if that was said
+    corpus_sha256: str | None = None  # of the text that it was trained on, if given
     metadata: Mapping[str, Any] = field(default_factory=dict)  # facts from its owner
-    report: Any = None  # how it was trained or how it does, as JSON, or None
+    report: Any = None  # on its training or its evaluation, as JSON, or None
     files: Mapping[str, str] = field(default_factory=dict)  # file -> sha256; empty if not read
     path: Path = field(default=Path(), compare=False)  # its directory
     is_new: bool = field(default=False, compare=False)  # whether this call has registered it
@@ -166,12 +166,12 @@ class Entry(Printed):
 
 
 def _shown(value: object) -> str:
-    """Show a value in one line; what could move a terminal's cursor is escaped."""
+    """Show a value in one line; escape what could move a terminal's cursor."""
     return "none" if value is None else printable(str(value))
 
 
 def _plain(value: Any, what: str) -> Any:
-    """Bring a value into the form in which it comes back from JSON; a ValueError if it has none."""
+    """Return a value as JSON gives it back; ValueError if JSON can't represent it."""
     to_json = getattr(value, "to_json", None)
     if callable(to_json):
         value = to_json()
@@ -184,7 +184,7 @@ def _plain(value: Any, what: str) -> Any:
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{what}: expected data that JSON can represent: {error}") from None
     if _is_deeper(plain, _DEEPEST):
-        raise ValueError(f"{what}: more than {_DEEPEST} lists and objects within each other")
+        raise ValueError(f"{what}: lists and objects are nested more than {_DEEPEST} deep")
     return plain
 
 
@@ -215,7 +215,7 @@ def _check_sha256(value: str | None) -> str | None:
 
 
 def _facts(tokenizer: BPETokenizer) -> dict[str, Any]:
-    """The facts about a tokenizer in a list, stored so that it need not be loaded."""
+    """Return the facts about a tokenizer that lists show, so that they needn't load it."""
     pattern = tokenizer.split_pattern
     return {
         "vocab_size": tokenizer.vocab_size,
@@ -230,8 +230,8 @@ def _facts(tokenizer: BPETokenizer) -> dict[str, Any]:
 
 # -- entry.json and its checksum ----------------------------------------------
 # The checksum covers everything above it, byte for byte, and the hash in it covers the
-# tokenizer's files: no byte can change without one of them showing it.  Entries written up
-# to version 0.8 may also have a signature; the checksum covers it, and nothing reads it.
+# tokenizer's files: one of them shows any changed byte.  Entries written by versions until
+# 0.8 may also have a signature; the checksum covers it, and nothing reads it.
 
 
 def _encode_entry(entry: Entry) -> bytes:
@@ -242,7 +242,7 @@ def _encode_entry(entry: Entry) -> bytes:
     encoded = _to_bytes(data)
     if len(encoded) > _LARGEST_ENTRY:
         raise ValueError(
-            f"metadata and report take {len(encoded):,} bytes; at most {_LARGEST_ENTRY:,} are kept"
+            f"metadata and report take {len(encoded):,} bytes; the limit is {_LARGEST_ENTRY:,}"
         )
     return encoded
 
@@ -252,7 +252,7 @@ def _to_bytes(data: Mapping[str, Any]) -> bytes:
 
 
 def _decode_entry(raw: bytes, path: Path) -> Entry:
-    """Read entry.json; `path` is where it lies, which its name and hash must be those of."""
+    """Read entry.json; its name and hash must match its `path`."""
     try:
         data = json.loads(raw.decode())
         is_as_written = isinstance(data, dict) and _to_bytes(data) == raw
@@ -270,7 +270,7 @@ def _decode_entry(raw: bytes, path: Path) -> Entry:
     corpus = reader.get("corpus_sha256", str, None)
     entry = Entry(**known, corpus_sha256=corpus, report=data.get("report"), path=path.parent)
     if (entry.name, entry.hash) != (path.parent.parent.name, path.parent.name):
-        raise FileFormatError(path, "", f"is that of {entry.ref}; it was put here from elsewhere")
+        raise FileFormatError(path, "", f"belongs to {entry.ref}; it was copied here from there")
     return entry
 
 
@@ -284,7 +284,7 @@ def _read_part(path: Path, limit: int = core.MAX_FILE_BYTES) -> bytes:
     try:
         info = path.lstat()
         if not stat.S_ISREG(info.st_mode):
-            kind = "a symbolic link" if stat.S_ISLNK(info.st_mode) else "no file"
+            kind = "a symbolic link" if stat.S_ISLNK(info.st_mode) else "not a file"
             raise FileFormatError(path, "", f"is {kind}; expected a plain file")
         if info.st_size > limit:
             raise FileFormatError(path, "", f"{info.st_size:,} bytes; the limit is {limit:,}")
@@ -326,7 +326,7 @@ def _is_directory(path: Path) -> bool:
 
 
 class Registry:
-    """A directory of tokenizers, each by a name and the hash of its content.
+    """A directory of tokenizers, by name and hash of their content.
 
     The directory, by default `default_path()`, is made when the first tokenizer is registered.
     Many processes may register and load at once, on one machine or over a network file system: no
@@ -358,23 +358,23 @@ class Registry:
     ) -> Entry:
         """Keep a tokenizer under a name.
 
-        What is registered already stays as it is: the same tokenizer under the same name
-        gives the same hash, and the entry that is there.  Its report stays the first one,
-        too: times differ between two runs of one training.
+        Entries never change: the same tokenizer under the same name gives the same hash, and
+        returns the existing entry.  Its report also stays the first one, since times differ
+        between two runs of one training.
 
         Args:
             tokenizer: what to keep: ids, special tokens, roles and chat template.
             name: letters, digits, '.', '_' and '-'.
             metadata: facts about it, as JSON values.
             corpus_sha256: of the text it was trained on, 64 hexadecimal digits.
-            report: how it was trained or how it does: plain data, a dataclass, or
+            report: on its training or its evaluation: plain data, a dataclass, or
                 anything with a method to_json; by default its `training_report`.
 
         Raises:
-            ValueError: the name will not do; or the same tokenizer is registered under it
-                with other metadata or another corpus.
+            ValueError: the name is not allowed; or the same tokenizer is registered under
+                it with other metadata or another corpus.
             FileFormatError: it is registered already, and damaged.
-            OSError: the registry cannot be written to; then nothing of it is left there.
+            OSError: the registry cannot be written to; nothing of the entry is left there.
         """
         check_name(name)
         said = Entry(
@@ -405,16 +405,16 @@ class Registry:
         return there
 
     def _now(self, name: str) -> str:
-        """Return the time; after the last entry's, even if the clock was set back since."""
+        """Return the time; later than the last entry's, even if the clock was set back."""
         now = datetime.datetime.now(datetime.timezone.utc)
         for entry in self._scan(name)[0] if self._hashes(name) else []:
-            with contextlib.suppress(ValueError, TypeError, OverflowError):  # no time that we wrote
+            with contextlib.suppress(ValueError, TypeError, OverflowError):  # we didn't write it
                 last = datetime.datetime.fromisoformat(entry.created)
                 now = max(now, last + datetime.timedelta(microseconds=1))
         return now.isoformat()
 
     def _prepare(self, name: str) -> None:
-        """See that there is a registry, and that a name can be had in it."""
+        """Create the registry if needed, and check that it can have a name."""
         if self.path.exists() and not self.path.is_dir():
             raise NotADirectoryError(f"{self.path}: is a file; a registry is a directory")
         core.check_writable(self.path)
@@ -422,8 +422,8 @@ class Registry:
         for other in self.path.iterdir():
             if other.name != name and other.name.lower() == name.lower():
                 raise ValueError(
-                    f"there is {other.name!r} already, which some file systems treat as the same "
-                    f"name as {name!r}"
+                    f"the registry has {other.name!r}, which some file systems treat as the same "
+                    f"name as {name!r}; use that name"
                 )
         if os.path.lexists(self.path / name) and not _is_directory(self.path / name):
             raise NotADirectoryError(f"{self.path / name}: expected a directory of this registry")
@@ -431,8 +431,8 @@ class Registry:
 
     @contextlib.contextmanager
     def _draft(self, name: str) -> Iterator[Path]:
-        """Give a directory to write an entry in; it is removed if it is still there at the end."""
-        # NOTE: not by `tempfile`, whose directories only their owner may ever read.
+        """Give a directory to write an entry in; remove it if it is still there at the end."""
+        # NOTE: not by `tempfile`: only their owner may ever read its directories.
         incoming = self.path / _INCOMING
         incoming.mkdir(exist_ok=True)
         draft = incoming / f"{name}-{os.getpid()}-{os.urandom(8).hex()}"
@@ -458,18 +458,19 @@ class Registry:
         return True
 
     def clean(self, older_than: float = STALE_SECONDS) -> int:
-        """Remove unfinished entries that writers left when they were killed; return how many.
+        """Remove unfinished entries of writers that were killed; return how many.
 
-        `register` does so, too.  Those begun less than `older_than` seconds ago may have a writer.
+        `register` does this, too.  Entries begun less than `older_than` seconds ago may still have
+        a writer, and stay.
         """
         incoming = self.path / _INCOMING
         removed = 0
         for draft in list(incoming.iterdir()) if _is_directory(incoming) else []:
-            with contextlib.suppress(OSError):  # another may be at the same
+            with contextlib.suppress(OSError):  # another process may be doing the same
                 if time.time() - draft.lstat().st_mtime < older_than:
                     continue
-                # NOTE: so that a writer who lives, after all, fails instead of moving
-                # into place what is half removed.
+                # NOTE: so that a writer that is still alive fails, instead of moving a
+                # half-removed entry into place.
                 claimed = incoming / f"removed-{os.urandom(8).hex()}"
                 os.rename(draft, claimed)
                 if _is_directory(claimed):
@@ -484,8 +485,8 @@ class Registry:
     def entries(self, name: str | None = None) -> list[Entry]:
         """Return all entries, or those of one name, in the order they were registered.
 
-        Their descriptions are read and checked, not the tokenizers' files.  What is
-        damaged is left out: `problems` tells of it.
+        Their descriptions are read and checked, not the tokenizers' files.  Damaged entries
+        are left out; `problems` reports them.
 
         Raises:
             FileNotFoundError: the registry doesn't exist.
@@ -494,10 +495,10 @@ class Registry:
         return self._scan(name)[0]
 
     def problems(self, name: str | None = None, *, deep: bool = True) -> list[FileFormatError]:
-        """Look for damage, of one name or all: files missing, changed or that do not belong here.
+        """Look for damage, of one name or all: files missing, changed, or that don't belong here.
 
-        Returns an error for each entry that cannot be trusted, with its path; `deep` reads every
-        file of every tokenizer, not their descriptions only.
+        Returns an error for each entry that can't be trusted, with its path.  `deep` reads every
+        file of every tokenizer, not just the descriptions.
         """
         entries, problems = self._scan(name)
         if not deep:
@@ -518,7 +519,7 @@ class Registry:
         """Return an entry, its files checked.
 
         Args:
-            ref: "name@hash", with four or more digits of the hash; or "name", the newest.
+            ref: "name@hash", with four or more digits of the hash; or "name" for the newest.
 
         Raises:
             FileNotFoundError: the registry doesn't exist.
@@ -530,7 +531,7 @@ class Registry:
         """Load a tokenizer, its files checked first; for `ref`, see `show`."""
         entry, contents = self._verified(self._find(ref))
         with tempfile.TemporaryDirectory(prefix="bpe-tokenizer-") as scratch:
-            # NOTE: not from the entry itself, where a file could change once it is checked.
+            # NOTE: not from the entry itself: a file there could change after it is checked.
             for name, content in contents.items():
                 (Path(scratch) / name).write_bytes(content)
             try:
@@ -565,7 +566,7 @@ class Registry:
         return entry
 
     def diff(self, a: str, b: str) -> TokenizerDiff:
-        """Compare two registered tokenizers: whether ids change, and all that differs."""
+        """Compare two registered tokenizers: whether ids change, and everything that differs."""
         from bpe_tokenizer_tools.checking.tokenizer_diff import compare_tokenizers
 
         entries = self.show(a), self.show(b)
@@ -625,7 +626,7 @@ class Registry:
             return self.path / name / found[0]
         shown = ", ".join(f"{name}@{each[:_SHORT]}" for each in (found or hashes)[:5])
         if found:
-            raise ValueError(f"{ref} is the beginning of {len(found)} hashes: {shown}")
+            raise ValueError(f"{ref} matches {len(found)} hashes: {shown}; give more digits")
         raise ValueError(f"there is no {ref} in the registry {self.path}; there is {shown}")
 
     def _newest(self, name: str) -> Path:
@@ -641,12 +642,12 @@ class Registry:
 
     def _described(self, folder: Path) -> Entry:
         if not _is_directory(folder):
-            raise FileFormatError(folder, "", "is not a directory; an entry is one")
+            raise FileFormatError(folder, "", "is not a directory; every entry is one")
         path = folder / _ENTRY
         return _decode_entry(_read_part(path, _LARGEST_ENTRY), path)
 
     def _verified(self, folder: Path) -> tuple[Entry, dict[str, bytes]]:
-        """Read an entry and its files; each byte of them is covered by the entry's hash."""
+        """Read an entry and its files, and check them against the entry's hash."""
         entry = self._described(folder)
         raw = _read_part(folder / _SUMS)
         if hashlib.sha256(raw).hexdigest() != folder.name:
@@ -656,7 +657,7 @@ class Registry:
         for name, digest in sums.items():
             contents[name] = _read_part(folder / name)
             if hashlib.sha256(contents[name]).hexdigest() != digest:
-                problem = "has been changed: its sha256 is not that in SHA256SUMS"
+                problem = "has been changed: its sha256 is not the one in SHA256SUMS"
                 raise FileFormatError(folder / name, "", f"{problem}; {_MEND}")
         for path in sorted(folder.iterdir()):
             if path.name not in (*sums, _SUMS, _ENTRY) and not path.name.startswith("."):
@@ -692,13 +693,13 @@ def _check_agreement(there: Entry, said: Entry) -> None:
         new = getattr(said, what) or old
         if old != new:
             raise ValueError(
-                f"{there.ref} is registered already, and its {what} is {core.shorten(old)}, not "
+                f"{there.ref} is already registered, and its {what} is {core.shorten(old)}, not "
                 f"{core.shorten(new)}; entries never change: choose another name"
             )
 
 
 def _holds(target: Path, contents: Mapping[str, bytes]) -> bool:
-    """Return True if a directory has just these files, False if none; else FileExistsError."""
+    """Return True if a directory has just these files, False if it is empty; else raise."""
     if not os.path.lexists(target):
         return False
     if not target.is_dir():

@@ -1,8 +1,8 @@
 """Stamps record a step's inputs and outputs, so that it runs again only if needed.
 
-A stamp is written last, when all that a step makes is on disk.  It holds the settings that decide
-the result, and the hash of each file that was read and of each that was written.  Hashes alone
-decide: times lie when files are copied, restored or checked out.
+A stamp is written last, when all output of a step is on disk.  It has the settings that decide the
+result, and the hash of each file that the step read or wrote.  Only hashes count: times are wrong
+when files are copied, restored or checked out.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support.files import file_sha256
 
-UNKNOWN: Any = object()  # a setting that only another step, which has not run, will tell
+UNKNOWN: Any = object()  # a setting that comes from another step, which has not run yet
 
 _FORMAT = 2
 
 
 def hashes(files: Mapping[str, Path]) -> dict[str, str | None]:
-    """Return the sha256 of each file, by its label; None if it cannot be read."""
+    """Return the sha256 of each file, by label; None if it can't be read."""
     return {label: _sha256(path) for label, path in files.items()}
 
 
@@ -37,10 +37,10 @@ def _sha256(path: Path) -> str | None:
 class Stamp:
     """The inputs and outputs of a step."""
 
-    inputs: Mapping[str, Any]  # what decides the result: settings, results of other steps
+    inputs: Mapping[str, Any]  # what decides the result: settings and results of other steps
     files: Mapping[str, str | None]  # label -> sha256 of an input
     outputs: Mapping[str, str]  # file below the working directory -> sha256 of an output
-    result: Mapping[str, Any]  # what other steps need to know of it
+    result: Mapping[str, Any]  # what other steps need to know
 
     def save(self, path: Path) -> None:
         """Write the stamp, atomically."""
@@ -48,7 +48,7 @@ class Stamp:
 
     @classmethod
     def load(cls, path: Path) -> Stamp | None:
-        """Read a stamp; one that is missing or damaged is None, and the step runs again."""
+        """Read a stamp; None if it is missing or damaged, so that the step runs again."""
         try:
             data = json.loads(path.read_bytes())
             if data.pop("format") != _FORMAT:
@@ -64,8 +64,8 @@ def changes(
 ) -> Iterator[str]:
     """Describe each thing that has changed since a stamp was written.
 
-    That is the settings, the files that the step reads, by label, with their sha256 now (None if
-    one cannot be read), and what it made in the working directory.
+    It compares the settings, the sha256 of the files that the step reads, by label (None if one
+    can't be read), and the step's files in the working directory.
     """
     before, now = dict(_flat(stamp.inputs)), dict(_flat(inputs))
     for key in sorted({**before, **now}, key=list({**now, **before}).index):

@@ -658,17 +658,17 @@ def _metadata(header: dict[str, Any], data: bytearray) -> None:
 @pytest.mark.parametrize(
     "change, field",
     [
-        (_overlap, "its bytes are those of"),
-        (_beyond, "model.norm.weight: its data end at"),
-        (_other_shape, f"{INPUT}: 512 x 65 values of F32 do not take the 131,072 bytes it has"),
+        (_overlap, "shares bytes with"),
+        (_beyond, "model.norm.weight: its data ends at"),
+        (_other_shape, f"{INPUT}: 512 x 65 values of F32 don't fit its 131,072 bytes"),
         (_negative, f"{INPUT}: expected dtype, shape, data_offsets"),
         (_metadata, "__metadata__: expected an object of strings"),
         (lambda header, data: struct.pack("<Q", 2**63) + b"{}", "cut short in its header"),
         (lambda header, data: struct.pack("<Q", 50) + b"{}", "cut short in its header"),
         (lambda header, data: b"\1\2", "not a safetensors file, or cut short"),
         (lambda header, data: struct.pack("<Q", 4) + b"null", "expected a JSON object"),
-        (lambda header, data: data.clear(), "its data end at"),
-        (lambda header, data: data.extend(b"more"), "has 4 bytes after its last tensor, where a"),
+        (lambda header, data: data.clear(), "its data ends at"),
+        (lambda header, data: data.extend(b"more"), "has 4 extra bytes after its last tensor"),
     ],
 )
 def test_damaged_files_are_refused(

@@ -172,7 +172,7 @@ def test_the_files_are_read_again_only_when_they_change(
 def test_what_is_not_there_is_not_looked_for_elsewhere(tmp_path: Path) -> None:
     for name in (tmp_path / "no.gguf", "meta-llama/Llama-3.1-8B", ""):
         if str(name):
-            with pytest.raises(FileNotFoundError, match="no such file.*downloaded first"):
+            with pytest.raises(FileNotFoundError, match="no such file.*download a model"):
                 backends.open_model(name)
     with pytest.raises(FileNotFoundError, match="contains no model; expected model.safetensors"):
         backends.open_model(tmp_path)
@@ -349,7 +349,7 @@ def test_a_tokenizer_with_more_ids_than_rows_is_refused(made: Callable[[str], Pa
     tokenizer.add_special_tokens({"<more>": ROWS})
     with pytest.raises(
         ValueError,
-        match="ids go up to 512 .*<more>.*, and the model has 512 rows.*it was trained with",
+        match="ids go up to 512 .*<more>.*, but the model has 512 rows.*it was trained with",
     ):
         fit.check(tokenizer, bare(files))
     with pytest.raises(ValueError, match="2 of 482 tokens differ .*'<last>', the model's has none"):
@@ -468,7 +468,7 @@ def test_more_ids_than_rows_are_refused_everywhere(
         large.save(path, verbose=False)
     message = (
         f"this tokenizer does not fit the model {path.resolve()}: its ids go up to 512 "
-        "('<one too many>'), and the model has 512 rows, for the ids 0 to 511; the tokenizer "
+        "('<one too many>'), but the model has 512 rows, for the ids 0 to 511; the tokenizer "
         "and the weights come from different models, or tokens were added without resizing the "
         "embedding: take both from one model, or resize the embedding"
     )
@@ -483,7 +483,7 @@ def test_a_thousand_ids_and_900_rows(
     folder = directory(tmp_path / "model", 1000, 900, kind)
     assert [files.kind for files in describe(folder)] == [kind]
     message = str(misfit(folder))
-    assert "ids go up to 999 ('<pad>'), and the model has 900 rows, for the ids 0 to 899" in message
+    assert "ids go up to 999 ('<pad>'), but the model has 900 rows, for the ids 0 to 899" in message
     assert_refused_everywhere(folder, message, monkeypatch, capsys)
     if kind == "openvino":  # where the number of logits counts
         return
@@ -522,7 +522,7 @@ def test_config_json_alone_says_it_too(
     (folder / "config.json").write_text(json.dumps({"model_type": "llama", **config}))
     for path in (folder, folder / "tokenizer.json"):
         assert run("check", path) == 1
-        assert "999 ('<pad>'), and the model has 900 rows" in capsys.readouterr().out
+        assert "999 ('<pad>'), but the model has 900 rows" in capsys.readouterr().out
     index = {"weight_map": {"lm_head.weight": "model-00001-of-00002.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))  # not downloaded
     assert run("check", folder) == 1

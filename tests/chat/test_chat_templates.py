@@ -1,4 +1,4 @@
-"""Jinja chat templates: as HuggingFace renders them, but for what people wrote.
+"""Jinja chat templates: as HuggingFace renders them, except for user-supplied text.
 
 The templates are the 70 of public model families that llama.cpp comes with.
 """

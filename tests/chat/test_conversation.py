@@ -234,7 +234,7 @@ def test_what_cannot_be_continued() -> None:
     with pytest.raises(ValueError, match="there is none"):
         talk.prompt(continue_final_message=True)
     talk.add("user", "question")
-    with pytest.raises(ValueError, match="the last one is of role 'user'"):
+    with pytest.raises(ValueError, match="the last one has the role 'user'"):
         talk.prompt(continue_final_message=True)
     with pytest.raises(RuntimeError, match="call prompt"):
         talk.heal()

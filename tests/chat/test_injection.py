@@ -1,4 +1,4 @@
-"""What people wrote never becomes a control token: by operation, by attack, by key."""
+"""User-supplied text never becomes a control token: by operation, by attack, by key."""
 
 from __future__ import annotations
 

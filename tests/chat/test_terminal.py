@@ -362,7 +362,7 @@ def test_system_sets_the_system_prompt_and_keeps_the_conversation() -> None:
 def test_undo_takes_back_a_question_with_its_answer() -> None:
     talk = Talk("One.", "Two.", "Three.", system="Be brief.")
     talk.take("first", "second")
-    assert talk.take("/undo") == "taken back: second\n"
+    assert talk.take("/undo") == "removed: second\n"
     talk.take("third")
     assert [text for _, text in talk.messages] == ["Be brief.", "first", "One.", "third", "Three."]
     assert "second" not in tokenizer().decode(talk.model.prompts[2])
@@ -388,7 +388,7 @@ def test_save_writes_new_files_only(tmp_path: Path) -> None:
     saved = json.loads(path.read_bytes())
     assert saved == {"messages": talk.session.conversation.messages}
     before = path.read_bytes()
-    assert "there already" in talk.take("/undo", f"/save {path}")
+    assert "already exists" in talk.take("/undo", f"/save {path}")
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -397,7 +397,7 @@ def test_save_that_fails_says_why(tmp_path: Path) -> None:
     talk = Talk("Yes.")
     talk.take("Hi")
     assert "FILE" in talk.take("/save")
-    assert "there already" in talk.take(f"/save {tmp_path}")
+    assert "already exists" in talk.take(f"/save {tmp_path}")
     told = talk.take(f"/save {tmp_path / 'nosuch' / 'file'}")
     assert told.startswith(f"error: {tmp_path / 'nosuch' / 'file'}: ") and told.count("\n") == 1
     assert ".tmp" not in told
@@ -408,7 +408,7 @@ def test_save_follows_no_dangling_link(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "elsewhere")
     talk = Talk("Yes.")
-    assert "there already" in talk.take("Hi", f"/save {link}")
+    assert "already exists" in talk.take("Hi", f"/save {link}")
     assert link.is_symlink() and not (tmp_path / "elsewhere").exists()
 
 
@@ -1001,7 +1001,7 @@ def test_a_conversation_in_a_terminal(
         shown = screen.ask(question)
         assert visible(expected).replace("\r", "") in shown
     assert saved(screen) == [m["content"] for m in session.conversation.messages]
-    assert "taken back: naïve" in screen.ask("/undo", PROMPT)
+    assert "removed: naïve" in screen.ask("/undo", PROMPT)
     assert re.search(r"sum +\d+ of 256", screen.ask("/tokens", PROMPT))
     assert "unknown command /nosuch" in screen.ask("/nosuch", PROMPT)
     assert "starts over" in screen.ask("/reset", PROMPT)
@@ -1025,7 +1025,7 @@ def test_an_answer_is_shown_as_it_comes_and_ctrl_c_stops_it(
         assert "; stopped\n" in screen.read(DONE)
     first, said, second, more = saved(screen)
     assert (first, second) == ("first", "second") and len(said) > 100 and len(more) > 100
-    assert "taken back: second" in screen.ask("/undo", PROMPT)
+    assert "removed: second" in screen.ask("/undo", PROMPT)
     screen.type(CTRL_D)
     assert screen.leave() == 0
 

@@ -321,7 +321,7 @@ def test_schemas_stay_as_they_are() -> None:
 
 @pytest.mark.parametrize("tools", [None, "now", b"now", now, {"name": "x"}, 5])
 def test_tools_that_are_no_list(tools: Any) -> None:
-    with pytest.raises(TypeError, match="tools must be a list .*a list of one"):
+    with pytest.raises(TypeError, match="tools must be a list .*into a list"):
         schemas(tools)
 
 

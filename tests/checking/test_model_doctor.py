@@ -296,11 +296,11 @@ def test_figures_are_those_of_torch(tmp_path: Path, tied: bool, dtype: str) -> N
     for embedding, table in zip(report.embeddings, made.tables.values()):
         table = table.to(getattr(torch, dtype)).double()
         norms = torch.linalg.vector_norm(table, dim=1)
-        centred = table - table[whole_text(made.tokenizer)].mean(0)
+        centered = table - table[whole_text(made.tokenizer)].mean(0)
         reference = reference_ids(made.tokenizer)
         for id_ in range(ROWS):
-            mean = centred[[other for other in reference if other != id_]].mean(0)
-            cosine = torch.nn.functional.cosine_similarity(centred[id_], mean, dim=0)
+            mean = centered[[other for other in reference if other != id_]].mean(0)
+            cosine = torch.nn.functional.cosine_similarity(centered[id_], mean, dim=0)
             assert embedding.values["norm"][id_] == pytest.approx(norms[id_].item(), rel=1e-5)
             assert embedding.values["cosine"][id_] == pytest.approx(cosine.item(), abs=1e-4)
 
@@ -513,12 +513,12 @@ HOSTILE: list[tuple[str, Any, bytes, int | None]] = [
     ("cut short", {"w": entry(offsets=[0, 10**30])}, b"x" * 16, None),
     ("cut short", {"w": entry(offsets=[8, 24])}, b"x" * 16, None),
     ("cut short", {"w": entry(offsets=[16, 0])}, b"x" * 16, None),
-    ("do not take the 16 bytes", {"w": entry(shape=[2, 3])}, b"x" * 16, None),
-    ("do not take the 16 bytes", {"w": entry(shape=[2**62, 2**62])}, b"x" * 16, None),
-    ("do not take the 16 bytes", {"w": entry(dtype="BF16")}, b"x" * 16, None),
+    ("don't fit its 16 bytes", {"w": entry(shape=[2, 3])}, b"x" * 16, None),
+    ("don't fit its 16 bytes", {"w": entry(shape=[2**62, 2**62])}, b"x" * 16, None),
+    ("don't fit its 16 bytes", {"w": entry(dtype="BF16")}, b"x" * 16, None),
     ("17 dimensions", {"w": entry(shape=[1] * 17)}, b"x" * 16, None),
     (
-        "its bytes are those of 'v', too",
+        "shares bytes with 'v'",
         {"w": entry(), "v": entry(offsets=[8, 24])},
         b"x" * 24,
         None,

@@ -214,7 +214,7 @@ def test_every_document_is_as_likely_as_every_other(tmp_path: Path) -> None:
     chi_square = spread / (1 - taken / documents_) * (documents_ - 1) / documents_
     # With 39 degrees of freedom, one in a thousand is below 16.3 and one above 72.1.
     assert 16.3 < chi_square < 72.1
-    # Neighbours are together as often as any two: runs * 39 * (10/40) * (9/39) = 337.5.
+    # Neighbors are together as often as any two: runs * 39 * (10/40) * (9/39) = 337.5.
     assert abs(pairs - 337.5) < 4 * 337.5**0.5
 
 

@@ -624,11 +624,11 @@ def test_the_command_refuses_in_one_line(
     trained_already = ["--tokenizer", tmp_path, "--held-out", text]
     asked = ["--special-tokens", "<|x|>", "--normalizer", "none"]
     for status, message, arguments in [
-        (2, "one of --corpus, --counts, --tokenizer and --parity is required", []),
+        (2, "expected exactly one of --corpus, --counts, --tokenizer and --parity", []),
         (2, "--tokenizer needs --held-out", ["--tokenizer", tmp_path]),
-        (2, "--pattern: for a training", [*trained_already, "--pattern", "gpt2"]),
-        (2, "--normalizer, --special-tokens: for", [*trained_already, *asked]),
-        (2, "--min-frequency: for a training, and --tokenizer is trained already (try '",
+        (2, "--pattern: only for training", [*trained_already, "--pattern", "gpt2"]),
+        (2, "--normalizer, --special-tokens: only for training", [*trained_already, *asked]),
+        (2, "--min-frequency: only for training, and --tokenizer is already trained (try '",
          [*trained_already, "--min-frequency", "2"]),
         (2, "expected a number such as", ["--corpus", text, "--sizes", "many"]),
         (2, "--corpus - is not read here", ["--corpus", "-"]),

@@ -147,8 +147,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "en.txt"
     file.write_text("text", encoding="utf-8")
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"source": "text", "parity": TEXTS}, "takes a source or parity="),
-        ({}, "takes a source or parity="),
+        ({"source": "text", "parity": TEXTS}, "takes either a source or parity="),
+        ({}, "takes either a source or parity="),
         ({"parity": {"en": "a"}}, "parity needs two languages at least"),
         ({"parity": TEXTS, "held_out": "text"}, "held_out must map languages to texts"),
         ({"parity": TEXTS, "held_out": {"en": "a"}}, "language 'de' is without held-out text"),
@@ -186,4 +186,7 @@ def test_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     status, _, err = run_command(capsys, *command, "--held-out", tmp_path / "apart/en.txt")
     assert status == 2 and "--held-out: expected LANGUAGE=FILE" in err
     status, _, err = run_command(capsys, *command, "--corpus", tmp_path / "corpus/en.txt")
-    assert status == 2 and "one of --corpus, --counts, --tokenizer and --parity is required" in err
+    assert (
+        status == 2
+        and "expected exactly one of --corpus, --counts, --tokenizer and --parity" in err
+    )

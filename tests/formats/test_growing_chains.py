@@ -90,7 +90,7 @@ ORDINARY = {
 @pytest.mark.parametrize("name", GROWING)
 def test_what_grows_is_refused(name: str, tmp_path: Path) -> None:
     path = written(tmp_path, **GROWING[name])
-    with pytest.raises(FileFormatError, match="expected up to 100|the limit") as caught:
+    with pytest.raises(FileFormatError, match="the limit") as caught:
         BPETokenizer.from_file(path)
     assert caught.value.path == str(path)
     assert caught.value.field.partition(".")[0] in (*GROWING[name],)

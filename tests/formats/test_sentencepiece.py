@@ -338,7 +338,7 @@ def test_the_configuration_names_the_tokens_around_a_text(
     path = write(train("ids"))  # a model without a bos token
     config = path.with_name("tokenizer_config.json")
     config.write_text('{"add_bos_token": true}')
-    with pytest.raises(FileFormatError, match="add_bos_token: is true, and the model has no bos"):
+    with pytest.raises(FileFormatError, match="add_bos_token: is true, but the model has no bos"):
         BPETokenizer.from_file(path)
 
 

@@ -206,7 +206,7 @@ DAMAGE = [
     (["vocab", 257, "token_bytes"], None, r"vocab\[257\]: expected rank and token_bytes"),
     (["vocab", 257, "token_bytes"], "a", r"vocab\[257\].token_bytes: b'a' is not base64"),
     (["vocab", 257, "token_bytes"], "é", r"vocab\[257\].token_bytes: 'é' is not base64"),
-    (["vocab", 257, "token_bytes"], "YWI=", r"b'ab' is already that of vocab\[256\]"),
+    (["vocab", 257, "token_bytes"], "YWI=", r"b'ab' is already the token of vocab\[256\]"),
     (["vocab", 257, "token_bytes"], "YWFh" * 40_000, "too long to find their merges"),
     (["vocab", 257, "rank"], 256, r"vocab\[257\].rank: expected 257, got 256"),
     (["vocab", 257, "rank"], -1, r"vocab\[257\].rank: expected 257, got -1"),

@@ -478,7 +478,7 @@ def test_a_wrong_line(line, message, tmp_path):
 def test_bytes_without_a_token(size, tmp_path):
     ranks = dict(list(byte_ranks().items())[:size])
     path = write_ranks(tmp_path / "x.tiktoken", ranks)
-    with pytest.raises(FileFormatError, match=f"has no token for byte 0x{size:02X}; is it whole"):
+    with pytest.raises(FileFormatError, match=f"has no token for byte 0x{size:02X}; is the file"):
         BPETokenizer.from_file(path, split_pattern="gpt2")
 
 

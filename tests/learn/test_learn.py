@@ -185,8 +185,8 @@ def train_naively(text: str, size: int) -> tuple[list[tuple[str, str]], set[str]
     """Learn merges as the paper's listing does: by regular expression, on a dict of words."""
     words: dict[str, int] = {}
     for word in text.split():
-        spelt = " ".join(word) + END
-        words[spelt] = words.get(spelt, 0) + 1
+        spelled = " ".join(word) + END
+        words[spelled] = words.get(spelled, 0) + 1
     symbols = {symbol for word in words for symbol in word.split()}
     merges: list[tuple[str, str]] = []
     while len(symbols) + 1 < size:
@@ -242,9 +242,9 @@ def test_first_merges_of_r50k_are_those_of_gpt2(vocab_dir: Path) -> None:
     """The first lines of GPT-2's own merges.txt, after its line of version."""
     published = ranks.read_ranks(vocab_dir / "r50k_base.tiktoken")
     first = {token: rank for token, rank in published.items() if rank < 276}
-    spelt = ["".join(" " if char == "Ġ" else char for char in pair) for pair in GPT2.split("|")]
+    spelled = ["".join(" " if char == "Ġ" else char for char in pair) for pair in GPT2.split("|")]
     found = [f"{left.decode()} {right.decode()}" for left, right in ranks.recover_merges(first)]
-    assert found == spelt
+    assert found == spelled
 
 
 GPT2 = "Ġ t|Ġ a|h e|i n|r e|o n|Ġt he|e r|Ġ s|a t|Ġ w|Ġ o|e n|Ġ c|i t|i s|a n|o r|e s|Ġ b"
@@ -588,13 +588,13 @@ def test_with_and_without_a_pattern(corpora: Callable[[str], str]) -> None:
         assert learned.tokens == [real.decode_bytes([id_]) for id_ in range(256, 600)]
         assert learned.bytes_per_token == len(seen.encode()) / len(real.encode(seen))
         assert learned.held_out == len(held_out.encode()) / len(real.encode(held_out))
-        spelt = [token.decode("utf-8", "ignore") for token in learned.tokens]
+        spelled = [token.decode("utf-8", "ignore") for token in learned.tokens]
         assert len(learned.several_words) == sum(
-            len(re.findall(r"\w+", token)) > 1 for token in spelt
+            len(re.findall(r"\w+", token)) > 1 for token in spelled
         )
-        kinds = ["".join(map(kind, token)) for token in spelt]
+        kinds = ["".join(map(kind, token)) for token in spelled]
         assert len(learned.punctuated) == sum("w." in each or ".w" in each for each in kinds)
-        n_the = sum("the" in re.findall(r"\w+", token) for token in spelt)
+        n_the = sum("the" in re.findall(r"\w+", token) for token in spelled)
         assert len(learned.holding("the")) == n_the
     assert both.word == "the"
     assert len(both.without.several_words) > 10 and not both.split.several_words
@@ -684,8 +684,8 @@ def test_learn_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
         (["trace", "--tokenizer", "nowhere", "a"], 1, "nowhere"),
         (["trace", "--tokenizer", "x"], 2, "expected TEXT, --file FILE, or '-'"),
         (["trace", "--tokenizer", "x", "a", "--file", "b"], 2, "TEXT or --file, not both"),
-        (["learn", "nowhere"], 1, "nowhere: no such file; expected a file that holds text"),
-        (["learn", "."], 1, ".: is a directory; expected a file that holds text"),
+        (["learn", "nowhere"], 1, "nowhere: no such file; expected a text file"),
+        (["learn", "."], 1, ".: is a directory; expected a text file"),
     ],
 )
 def test_commands_say_what_is_wrong(

@@ -388,9 +388,11 @@ def test_options_are_named(tokenizer: BPETokenizer, text: Any, second: Any) -> N
         tokenizer(text, second)
     with pytest.raises(TypeError, match=message):
         tokenizer(text, second, padding=True)
-    with pytest.raises(TypeError, match="no option of this call: paddding; expected .*, padding,"):
+    with pytest.raises(TypeError, match="unknown options: paddding; expected .*, padding,"):
         tokenizer(text, paddding=True)
-    with pytest.raises(TypeError, match="this call: return_offsets; expected .*, return_offsets_m"):
+    with pytest.raises(
+        TypeError, match="unknown options: return_offsets; expected .*, return_offsets_m"
+    ):
         tokenizer(text, "answer", return_offsets=True)
 
 

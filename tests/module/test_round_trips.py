@@ -413,7 +413,7 @@ FOLDERS = ("directory", "gpt2")
 EQUAL = ""
 # Refusals, by what their message says would be lost.
 PATTERN = "its split pattern is not GPT-2's but"
-NO_PATTERN = "no pre-tokenizer that cuts as it does"
+NO_PATTERN = "no pre-tokenizer that cuts text this way"
 STEPS = "is not byte-level, or prepares text in more steps"
 BYTES = "it is not byte-level BPE"
 FLAG = "added token '<think>' has special=False"

@@ -220,7 +220,7 @@ def test_a_session_goes_on_with_a_message(written: Callable[[str], Path]) -> Non
         with pytest.raises(TypeError, match="must be True or False"):
             session.reply(continue_final_message="content")  # type: ignore[arg-type]
         talk.add("user", "and z")
-        with pytest.raises(ValueError, match="the last one is of role 'user'"):
+        with pytest.raises(ValueError, match="the last one has the role 'user'"):
             session.reply(**given)
         assert len(talk.messages) == 5
 

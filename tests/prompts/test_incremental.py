@@ -470,7 +470,9 @@ def test_options_with_a_session() -> None:
         assert tokenizer.apply_chat_template(messages, session=session, **more) == expected
     with pytest.raises(ValueError, match="a session knows one conversation"):
         tokenizer.apply_chat_template([messages, messages], session=session)
-    with pytest.raises(ValueError, match=r"session= takes what incremental\(\) of this tokenizer"):
+    with pytest.raises(
+        ValueError, match=r"session= must come from incremental\(\) of this tokenizer"
+    ):
         BPETokenizer().apply_chat_template(messages, "alpaca", session=session)
 
 

@@ -440,7 +440,7 @@ def _cuts(tokenizer: BPETokenizer, text: str) -> set[int]:
 def _against(count: int, other: int) -> str:
     if count == other:
         return "the same"
-    return f"{'+' if count > other else '−'}{abs(100 * (count - other) / other):.1f} %"
+    return f"{'+' if count > other else '−'}{abs(100 * (count - other) / other):.1f}%"
 
 
 def test_hovering_shows_how_a_token_is_merged(small_page: Browser) -> None:

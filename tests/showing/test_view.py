@@ -322,8 +322,8 @@ def test_command_says_that_a_text_is_the_name_of_a_file(
     [
         ([], 2, "expected TEXT, --file FILE, or '-' to read stdin"),
         (["a", "--file", "x"], 2, "expected TEXT or --file, not both"),
-        (["--file", "nowhere"], 1, "nowhere: no such file; expected a file that holds text"),
-        (["--file", "."], 1, ".: is a directory; expected a file that holds text"),
+        (["--file", "nowhere"], 1, "nowhere: no such file; expected a text file"),
+        (["--file", "."], 1, ".: is a directory; expected a text file"),
         (["a", "--with", ""], 2, "expected the path of a tokenizer, got ''"),
         (["a", "--with", "nowhere"], 1, "nowhere"),
         (["a\udcff"], 1, "lone surrogate U+DCFF at character 1"),

@@ -21,7 +21,7 @@ pytestmark = EITHER_ENGINE
 
 TABLE = Table(
     ["name", "tokens", "bytes per token", "share"],
-    [["gpt2", 50257, 4.123456, "7.1 %"], ["o200k", 200019, 12.5, "12.0 %"], ["x", None, None, "-"]],
+    [["gpt2", 50257, 4.123456, "7.1%"], ["o200k", 200019, 12.5, "12.0%"], ["x", None, None, "-"]],
 )
 
 
@@ -32,10 +32,10 @@ def test_nothing_of_a_table_moves_the_cursor() -> None:
 
 def test_numbers_are_right_aligned_and_rounded_to_four_digits_of_the_largest() -> None:
     assert str(TABLE) == (
-        "name    tokens  bytes per token   share\n"
-        "gpt2    50,257             4.12   7.1 %\n"
-        "o200k  200,019            12.50  12.0 %\n"
-        "x            -                -       -"
+        "name    tokens  bytes per token  share\n"
+        "gpt2    50,257             4.12   7.1%\n"
+        "o200k  200,019            12.50  12.0%\n"
+        "x            -                -      -"
     )
 
 

@@ -209,9 +209,9 @@ def test_documents_are_set_apart_by_their_content() -> None:
 
 def test_bad_input_is_refused() -> None:
     old = trained()
-    with pytest.raises(TypeError, match="takes a corpus or counts"):
+    with pytest.raises(TypeError, match="takes either a corpus or counts"):
         extend(old)
-    with pytest.raises(TypeError, match="takes a corpus or counts"):
+    with pytest.raises(TypeError, match="takes either a corpus or counts"):
         extend(old, OLD, counts={b"a": 1})
     with pytest.raises(TypeError, match="add must be an int, got None"):
         extend(old, OLD, add=None)  # type: ignore[arg-type]
@@ -229,7 +229,7 @@ def test_bad_input_is_refused() -> None:
         extend(old, OLD, held_out={"old": []}, verbose=False)
     with pytest.raises(TypeError, match="tokens must be a list of strings, got 'ab'"):
         extend(old, tokens="ab")
-    with pytest.raises(ValueError, match="add may be at most 1,113,"):
+    with pytest.raises(ValueError, match="add must be at most 1,113,"):
         extend(old, OLD, add=2_000_000)
     far = BPETokenizer()
     far.add_special_tokens({"<|far|>": 2**31 - 1})

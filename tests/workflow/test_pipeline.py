@@ -322,7 +322,7 @@ def test_the_same_tokenizer_from_another_corpus_keeps_its_entry(project: Path) -
     second = write(project, given).run()
     assert first.entry == second.entry
     assert second.steps[-1].why.endswith(
-        "; another corpus gave the same tokenizer before, whose entry stays"
+        "; another corpus gave the same tokenizer before; its entry stays"
     )
     assert set(statuses(write(project, given).run()).values()) == {"up to date"}
     given["register"]["metadata"] = {"owner": "you"}
@@ -365,7 +365,7 @@ def test_force_and_until_and_a_dry_run(project: Path) -> None:
         "corpus": "up to date", "count": "up to date", "train": "runs", "evaluate": "may run",
         "register": "may run",
     }  # fmt: skip
-    assert planned.steps[2].why == "it is forced to"
+    assert planned.steps[2].why == "it is forced to run"
     assert tree(project) == before
     report = pipeline.run(force=["train"])
     assert [each.step for each in report.steps if each.status == "ran"] == ["train"]
@@ -387,7 +387,7 @@ def test_force_and_until_and_a_dry_run(project: Path) -> None:
             pipeline.run(**options)  # type: ignore[arg-type]
     before = tree(project)
     for ask in (pipeline.run, pipeline.plan):
-        with pytest.raises(ValueError, match="'train' cannot be forced: the run ends before, with"):
+        with pytest.raises(ValueError, match="'train' cannot be forced: the run ends before it"):
             ask(force=["count", "train"], until="count")
     assert tree(project) == before
 

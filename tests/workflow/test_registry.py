@@ -217,7 +217,7 @@ def test_registering_again_changes_nothing(registry: Registry) -> None:
         assert again == first and not again.is_new and first.is_new
     assert {path: path.read_bytes() for path in first.path.iterdir()} == before
     for said in ({"metadata": {"a": "2"}}, {"corpus_sha256": "0" * 64}):
-        with pytest.raises(ValueError, match=r"is registered already, and its .*choose another"):
+        with pytest.raises(ValueError, match=r"is already registered, and its .*choose another"):
             registry.register(fresh(), "web", **said)
     assert {path: path.read_bytes() for path in first.path.iterdir()} == before
     assert list((registry.path / ".incoming").iterdir()) == []
@@ -284,7 +284,7 @@ def test_reports_are_taken_in_several_forms(registry: Registry) -> None:
         ({"metadata": {"a": "\ud800"}}, "metadata: expected data that JSON can represent"),
         ({"metadata": {1: "a"}}, "metadata: expected a mapping with str keys"),
         ({"metadata": "a=b"}, "metadata: expected a mapping with str keys"),
-        ({"report": json.loads("[" * 101 + "]" * 101)}, "report: more than 100 lists"),
+        ({"report": json.loads("[" * 101 + "]" * 101)}, "report: lists and objects are nested"),
         ({"report": object()}, "report: expected data that JSON can represent"),
         ({"corpus_sha256": "abc"}, "corpus_sha256: expected 64 hexadecimal digits, got 'abc'"),
         ({"corpus_sha256": 5}, "corpus_sha256: expected 64 hexadecimal digits, got 5"),
@@ -308,7 +308,7 @@ def test_reports_have_a_size_and_a_depth_that_can_be_read_again(
     size = (large.path / "entry.json").stat().st_size
     monkeypatch.setattr(registry_module, "_LARGEST_ENTRY", size)
     assert registry.load("large") == trained()
-    with pytest.raises(ValueError, match=rf"take {size + 1:,} bytes; at most {size:,} are kept"):
+    with pytest.raises(ValueError, match=rf"take {size + 1:,} bytes; the limit is {size:,}"):
         registry.register(trained(), "other", report="x" * 5001)
     assert list((registry.path / ".incoming").iterdir()) == []
 
@@ -373,14 +373,14 @@ def test_ambiguous_references_name_both(registry: Registry) -> None:
     entry = registry.register(trained(), "web")
     twin = entry.hash[:8] + "f" * 56
     shutil.copytree(entry.path, entry.path.parent / twin)
-    with pytest.raises(ValueError, match=f"beginning of 2 hashes: web@{twin[:8]}.*web@{twin[:8]}"):
+    with pytest.raises(ValueError, match=f"matches 2 hashes: web@{twin[:8]}.*web@{twin[:8]}"):
         registry.load(f"web@{entry.hash[:6]}")
     assert registry.load(f"web@{entry.hash[:12]}") == trained()
 
 
 def test_names_that_differ_in_case_alone(registry: Registry) -> None:
     registry.register(trained(), "Web")
-    with pytest.raises(ValueError, match="'Web' already"):
+    with pytest.raises(ValueError, match="has 'Web', which"):
         registry.register(trained(), "web")
     assert registry.register(trained(), "Web").name == "Web"
 
@@ -481,7 +481,7 @@ def test_one_of_many_says_that_it_was_first(registry: Registry, tmp_path: Path) 
     outcomes = {int(p.name): p.read_text(encoding="utf-8") for p in (tmp_path / "out").iterdir()}
     (first,) = [i for i, text in outcomes.items() if text == f"new {i}"]
     assert registry.show("web").metadata == {"writer": first}
-    assert sum("is registered already" in text for text in outcomes.values()) == 7
+    assert sum("is already registered" in text for text in outcomes.values()) == 7
 
 
 # -- Crashes ------------------------------------------------------------------
@@ -773,7 +773,7 @@ def test_entries_that_were_moved_or_linked_are_refused(registry: Registry, tmp_p
     other = registry.register(trained(290), "web")
     moved = registry.path / "mail" / entry.hash
     shutil.copytree(entry.path, moved)
-    with pytest.raises(FileFormatError, match=f"is that of {entry.ref}; it was put here"):
+    with pytest.raises(FileFormatError, match=f"belongs to {entry.ref}; it was copied here"):
         registry.load("mail@" + entry.hash)
     shutil.rmtree(moved)
     moved.symlink_to(entry.path)
@@ -796,7 +796,7 @@ def test_entries_that_were_moved_or_linked_are_refused(registry: Registry, tmp_p
             registry.load("web@" + entry.hash)
         path.unlink()
         os.mkfifo(path)  # which nobody writes to: opening it would wait for ever
-        with pytest.raises(FileFormatError, match="is no file; expected a plain file"):
+        with pytest.raises(FileFormatError, match="is not a file; expected a plain file"):
             registry.load("web@" + entry.hash)
         path.unlink()
         path.write_bytes(good)

@@ -1,1 +1,1 @@
-"""Who does the work: this process, several, or a cluster."""
+"""Where the work runs: in this process, in several, or on a cluster."""

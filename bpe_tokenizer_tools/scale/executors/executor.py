@@ -1,8 +1,8 @@
-"""Where shards are worked on: in this process, in several of this machine, or on a Ray cluster.
+"""Run tasks in this process, in several processes of this machine, or on a Ray cluster.
 
-A task is done by a function that leaves its result in files, and returns a few facts.  It may be
-done twice, where a process died or a node was lost, and must then do the same again.  The function
-and what all tasks have in common are sent to each process once.
+A task is a call of a function that writes its result to files and returns a few facts.  If a
+process dies or a node is lost, it may run twice, and must give the same result again.  The function
+and the arguments that all tasks share are sent to each process once.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Tasks done by processes of this machine.
+"""Tasks in processes of this machine.
 
-They are started as programs, not forked: so it makes no difference what threads this process has
-and what its script looks like.  Tasks go in by a pipe, results come back by another.  A process
-whose pipe closes ends at once, in the middle of its work: whoever started it is gone.
+The processes are started as programs, not forked, so this process's threads and script don't
+matter.  Tasks go in through one pipe, and results come back through another.  A process whose pipe
+closes ends immediately, in the middle of its work, because the process that started it is gone.
 
 The standard ProcessPoolExecutor can't do this.  One killed worker breaks the whole pool, so the
-other tasks are lost too, and it says neither which task killed it nor how the process ended.  Its
+other tasks are lost, too, and it doesn't say which task killed it or how the process ended.  Its
 processes import the caller's script, which fails without `if __name__ == "__main__":`, and until
 Python 3.14 it has no way to end them in the middle of a task.
 """
@@ -56,7 +56,7 @@ def _serve() -> None:
             reply = ("done", function(common, *arguments, progress.advance))
         except Exception as error:
             reply = ("failed", portable(error))
-        with contextlib.suppress(OSError):  # nobody listens any more: `_listen` ends this process
+        with contextlib.suppress(OSError):  # nobody listens anymore: `_listen` ends this process
             progress.flush()
             _send(replies, reply)
 
@@ -73,7 +73,7 @@ def _listen(stream: BinaryIO, inbox: queue.SimpleQueue[Any]) -> None:
 
 
 class _ProgressPipe:
-    """Tells the process that waits how far a task is, but not too often."""
+    """Reports a task's progress to the waiting process, but not too often."""
 
     def __init__(self, replies: BinaryIO) -> None:
         self._replies, self._bytes, self._told = replies, 0, time.monotonic()
@@ -156,7 +156,7 @@ class _Pool:
         self._lock = threading.Lock()
         self._processes: set[_Process] = set()
         self._stopped = False
-        # What threads have to say: bytes done; or a task, and its result or the error.
+        # Messages from the threads: bytes done; or a task, and its result or error.
         self.news: queue.SimpleQueue[int | tuple[Task, Any]] = queue.SimpleQueue()
 
     def attend(self) -> None:
@@ -219,5 +219,5 @@ def run_in_processes(
     finally:
         pool.stop()
         for thread in threads:
-            if thread.is_alive():  # one that starts only now finds nothing to do
+            if thread.is_alive():  # a thread that only starts now finds nothing to do
                 thread.join()

@@ -1,6 +1,6 @@
-"""Tasks done by a Ray cluster.
+"""Tasks on a Ray cluster.
 
-Ray schedules, and begins again what was lost with a process or a node; all that is made goes
+Ray schedules them, and restarts those that were lost with a process or a node.  All output goes
 through files, which every node must see under the same paths.
 """
 
@@ -60,7 +60,7 @@ def run_on_ray(
 
 @contextlib.contextmanager
 def _joined(ray: Any, executor: Executor) -> Iterator[bool]:
-    """Join or start a cluster, and leave it at the end; or use the one at hand, and yield False."""
+    """Join or start a cluster, and leave it at the end; or use an existing session: yield False."""
     if ray.is_initialized():
         if executor.address not in (None, "auto"):
             raise ValueError(
@@ -89,7 +89,7 @@ def _joined(ray: Any, executor: Executor) -> Iterator[bool]:
 
 
 def _options_of_own(executor: Executor) -> dict[str, Any]:
-    """Return how to start a cluster on this machine, whose processes find what this one finds."""
+    """Return the options to start a cluster here whose processes find the same modules."""
     names = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
     file = os.path.expanduser("~/.ray/auth_token")
     if not any(name in os.environ for name in names) and not os.path.exists(file):
@@ -108,7 +108,7 @@ def _options_of_own(executor: Executor) -> dict[str, Any]:
 
 
 def _check_answers(address: str) -> None:
-    """Raise ConnectionError if nobody listens at an address: Ray would try for minutes."""
+    """Raise ConnectionError if nothing listens at an address: Ray would try for minutes."""
     if address == "auto":
         address = os.environ.get("RAY_ADDRESS", address)
     host, _, port = address.rpartition("://")[2].rpartition(":")

@@ -1,8 +1,8 @@
 """One page that tokenizes as you type, in any browser, with no network.
 
-`write_page` puts together what stands beside this file: page.html, page.css, the encoder
-and the interface (encoder.js, page.js), and the packed tokenizers.  The encoder gives the
-ids of the library; tests/showing/test_page.py compares them in Chromium.
+`write_page` joins the files of this folder (page.html, page.css, the encoder encoder.js, the
+interface page.js) and the packed tokenizers.  The encoder gives the ids of the library;
+tests/showing/test_page.py compares them in Chromium.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _source(*names: str) -> str:
 
 
 def _named(tokenizers: Tokenizers) -> dict[str, BPETokenizer]:
-    """Give each tokenizer a name, where the caller did not."""
+    """Give each tokenizer a name, if the caller didn't."""
     if isinstance(tokenizers, BPETokenizer):
         tokenizers = [tokenizers]
     if not isinstance(tokenizers, Mapping):
@@ -66,19 +66,20 @@ def write_page(
 ) -> Path:
     """Write one self-contained page that shows text as tokens while it is typed.
 
-    It holds the whole vocabularies and needs no network, nor a server: it opens from
-    the disk.  Its encoder gives the same ids as the library.
+    It contains whole vocabularies and opens from disk, without a network or a server.  Its
+    encoder gives the same ids as the library.
 
     Args:
         tokenizers: one or several, by name or in a list.  The first two are shown side
             by side; the page can choose others.
-        out: the file to write; it is replaced as a whole or not at all.
+        out: the file to write; it is written atomically.
         text: what the page shows at first.
         allowed_special: whether special tokens in the text are recognized at first, "all" or
             "none"; the page has a switch for it.
 
     Raises:
-        ValueError: there is no tokenizer, or one that the page cannot run exactly, and why.
+        ValueError: there is no tokenizer, or one that the page can't run exactly; the error
+            says why.
         OSError: the file cannot be written.
 
     >>> from tempfile import mkdtemp

@@ -1,8 +1,8 @@
-"""The built-in chat templates for the page: what each writes around the contents of messages.
+"""The built-in chat templates for the page: the text of each around the contents of messages.
 
-The page only joins these strings.  They come from rendering short conversations, so that no rule
-of a template is written twice: what a built-in template writes between two messages depends on
-the roles of these two alone, which tests/showing/test_page_sharing.py checks.
+The page only joins these strings.  They come from rendering short conversations, so no rule of a
+template is written twice.  A built-in template's text between two messages depends only on their
+roles; tests/showing/test_page_sharing.py checks that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROLES = ("system", "user", "assistant", "tool")
 
 
 def templates() -> dict[str, Any]:
-    r"""Return each template's own text before, between and behind messages, by their roles.
+    r"""Return each template's own text before, between and after messages, by their roles.
 
     Roles that a template refuses at some place have no text there.
 
@@ -59,7 +59,7 @@ def _template(name: str) -> dict[str, Any]:
 
 
 def _own_text(name: str, roles: Sequence[str], prompt: bool) -> list[str] | None:
-    """Return what a template writes before, between and behind contents; None if it refuses."""
+    """Return a template's text before, between and after contents; None if it refuses."""
     try:
         segments = core.render(name, [{"role": role, "content": "x"} for role in roles], prompt)
     except ValueError:

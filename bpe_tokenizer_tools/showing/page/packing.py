@@ -1,9 +1,9 @@
 """A tokenizer for the page: everything its encoder needs, small.
 
-A token is the join of two others, so that the merges spell the vocabulary: pairs of
-token numbers, and the bytes of the few tokens that no merge makes.  Numbers are written
-as planes of bytes, the low ones first, which deflates better than any variable length.
-encoder.js reads all this in the same order.
+A token is the join of two others, so the merges spell the vocabulary: pairs of token
+numbers, and the bytes of the few tokens that no merge makes.  Numbers are written as planes
+of bytes, the low bytes first, which compresses better than numbers of variable length.
+encoder.js reads everything in the same order.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Writer:
         self.bytes(b"".join(whole[plane::4] for plane in range(4)))
 
     def rising(self, numbers: Iterable[int]) -> None:
-        """Write numbers that mostly go up by one: each as what it exceeds that by."""
+        """Write numbers that mostly go up by one, each as its difference from that."""
         before = -1
         steps = []
         for number in numbers:
@@ -97,7 +97,7 @@ def _membership(runs: Runs) -> list[tuple[int, int]]:
 
 
 def _is_unsettled(char: str, form: str) -> bool:
-    """Return whether normalizing may change a character, or what stands before it."""
+    """Return whether normalizing may change a character, or the text before it."""
     return core.normalize(char, form) != char or not starts_cluster(char)
 
 
@@ -106,13 +106,13 @@ def _normalizer(form: str) -> _Writer:
     """Write the tables of this Python, so that the page follows the same Unicode."""
     writer = _Writer()
     chars = list(map(chr, range(0x110000)))
-    nothing = ("Cn", "Co", "Cs")  # unassigned, private, surrogates: they are left alone
+    nothing = ("Cn", "Co", "Cs")  # unassigned, private, surrogates: they stay unchanged
     known = [char for char in chars if unicodedata.category(char) not in nothing]
     unsettled = {ord(char) for char in known if _is_unsettled(char, form)}
     writer.table(_runs(int(point in unsettled) for point in range(0x110000)))
     writer.table(_runs(map(unicodedata.combining, chars)))
     decomposed = "NFKD" if "K" in form else "NFD"
-    hangul = range(0xAC00, 0xAC00 + 11_172)  # by arithmetic, there as here
+    hangul = range(0xAC00, 0xAC00 + 11_172)  # the page computes these
     parts = {ord(char): core.normalize(char, decomposed) for char in known}
     parts = {char: part for char, part in parts.items() if part != chr(char) and char not in hangul}
     writer.rising(parts)
@@ -134,7 +134,7 @@ def _composed_of(char: str) -> list[int]:
 
 
 def pack(name: str, tokenizer: BPETokenizer) -> dict[str, Any]:
-    """Describe a tokenizer to the page, as what JSON can hold."""
+    """Describe a tokenizer to the page, as data for JSON."""
     definition = tokenizer.definition
     if definition.components is not None:
         raise ValueError(
@@ -168,5 +168,5 @@ def pack(name: str, tokenizer: BPETokenizer) -> dict[str, Any]:
 
 def _added(token: AddedToken, form: str | None) -> dict[str, Any]:
     written = core.normalize(token.content, form) if token.normalized else token.content
-    is_text = core.spells_text(token)  # found in what people wrote in a conversation, too
+    is_text = core.spells_text(token)  # also recognized in the contents of a conversation
     return {**dataclasses.asdict(token), "written": written, "is_text": is_text}

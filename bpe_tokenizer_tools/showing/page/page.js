@@ -174,7 +174,7 @@ class Panel {
     const begun = performance.now();
     const missing = trusted ? encoder.given.missing[element("template").value] : [];
     const progress = (share) => {
-      if (performance.now() > begun + 300) status(`Encoding … ${Math.round(100 * share)} %`);
+      if (performance.now() > begun + 300) status(`Encoding … ${Math.round(100 * share)}%`);
     };
     const found = missing.length ? {tokens: [], prepared: null}
       : await encodeInSlices(encoder, text, special, trusted, isWanted, progress);
@@ -435,7 +435,7 @@ function charactersOf(text) {
 function against(count, other) {
   if (!other || count === other) return count === other ? "the same" : "";
   const percent = 100 * (count - other) / other;
-  return `${percent > 0 ? "+" : "−"}${Math.abs(percent).toFixed(1)} %`;
+  return `${percent > 0 ? "+" : "−"}${Math.abs(percent).toFixed(1)}%`;
 }
 
 /** Return [the shortest tokens with an id or with a text in them, how many there are]. */

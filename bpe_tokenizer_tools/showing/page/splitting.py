@@ -1,10 +1,10 @@
 r"""A split pattern for the page: classes of characters, and a pattern of classes.
 
-JavaScript's regular expressions know another Unicode than `regex` does, fold case in
-another way and have no possessive quantifiers.  So they are never shown the text.  Each
-character becomes the number of its class: characters are in one class if no part of the
-pattern tells them apart, as the installed `regex` has it.  What JavaScript matches is a
-string of class numbers, and the pattern is written in them.
+JavaScript's regular expressions have another version of Unicode than `regex`, fold case
+differently and have no possessive quantifiers.  So they never see the text.  Each character
+becomes the number of its class: characters are in the same class if no part of the pattern
+distinguishes them, according to the installed `regex`.  JavaScript matches a string of class
+numbers, with a pattern written in class numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CODE_POINTS = 0x110000
 _FIRST_CODE = 0x20  # class 0 is the character U+0020 of the string that is matched
 _MOST_CLASSES = 0xD000  # beyond, the numbers would be surrogates
 
-Runs = list[tuple[int, int]]  # (first, behind the last) of code points, in order
+Runs = list[tuple[int, int]]  # (first, one past the last) of code points, in order
 
 
 class Split(NamedTuple):
@@ -64,7 +64,7 @@ def _partition(sets: dict[str, Runs]) -> tuple[list[tuple[int, int]], dict[str, 
 
 
 class _Writer:
-    """Writes a pattern tree as JavaScript has it; each leaf as a set of class numbers."""
+    """Writes a pattern tree in JavaScript's syntax, each leaf as a set of class numbers."""
 
     def __init__(self, classes: dict[str, list[int]]) -> None:
         self._classes = classes
@@ -107,7 +107,7 @@ class _Writer:
         return written
 
     def _atomic(self, node: algebra.Node) -> str:
-        """Write what is never given back: JavaScript does not go back into a look-ahead."""
+        """Write an atomic group as a lookahead, which JavaScript never backtracks into."""
         if self._behind:
             raise algebra.UnknownConstructError("an atomic group within a look-behind")
         self._captures += 1
@@ -122,7 +122,7 @@ def translate(pattern: str) -> Split:
     [\u0022]+|[\u0020\u0022]
 
     Raises:
-        ValueError: the pattern holds what cannot be translated exactly.
+        ValueError: part of the pattern can't be translated exactly.
     """
     shown = core.shorten(pattern)
     try:

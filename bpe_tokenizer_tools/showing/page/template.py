@@ -1,4 +1,4 @@
-"""Pages that need nothing but themselves: a template, what goes into it, and what may run."""
+"""Self-contained pages: a template, the data in it, and a policy for what may run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fill(template: str, data: Any, parts: Mapping[str, str] | None = None) -> st
     page = re.sub("@([A-Z]+)@", lambda found: given.get(found[1], found[0]), template)
     last = {
         "POLICY": _policy(page),
-        # In ASCII, and neither </script> nor <!-- can stand there.
+        # In ASCII, and so that it can't contain </script> or <!--.
         "DATA": json.dumps(data).replace("<", "\\u003c"),
     }
     return re.sub("@(POLICY|DATA)@", lambda found: last[found[1]], page)
