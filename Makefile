@@ -40,11 +40,11 @@ types: ## mypy finds nothing
 test: ## all tests except slow ones, with the engine in use and a quarter of the random examples
 	python -m pytest -n auto --dist loadfile
 
-test-more: ## slow tests, skipped ones, all random examples, except LEFT_TO; then the tests of the Python engine
+test-more: ## slow tests, skipped ones, all random examples, except LEFT_TO; then the tests of the Python engine, or those MARKED
 	python -m pytest -n auto --dist loadfile --no-loadscope-reorder --slow \
 		-m "slow or hypothesis or skipped_before" $(addprefix --ignore=,$(LEFT_TO)) \
 		$(filter-out $(LEFT_TO),$(LONGEST)) tests
-	python -m pytest -n auto --dist loadfile --slow --engine python -k "not either" $(ENGINES)
+	python -m pytest -n auto --dist loadfile --slow --engine python -k "not either" -m "$(MARKED)" $(ENGINES)
 
 docs: ## the documentation as a web site, in build/site; needs `pip install '.[docs]'`
 	python docs/site/build.py
@@ -164,7 +164,7 @@ fuzz: ## gives readers mutated files for SECONDS, then the core in C inputs, if 
 
 # Without the sweeps over all characters, which are many and alike, without the tests that compile the
 # extension or its core themselves, and without the fuzzer's test: the last line runs it for longer.
-sanitizers: export BPE_TOKENIZER_EXAMPLES = 0.5
+sanitizers: export BPE_TOKENIZER_EXAMPLES = 0.25
 sanitizers: export BPE_TOKENIZER_ACCELERATOR_DIR = $(OUT)/checked
 sanitizers: export PYTHONMALLOC = malloc
 sanitizers: export ASAN_OPTIONS = detect_leaks=0
