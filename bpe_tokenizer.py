@@ -4765,10 +4765,21 @@ def _cmd_encode(options: argparse.Namespace) -> None:
                 print(*rows, sep="\n") if options.show_tokens else print(*piece)
             return
         ids = array.array("I", itertools.chain.from_iterable(pieces))  # four bytes each
-    facts: dict[str, Any] = {"token_count": len(ids), "input_ids": ids.tolist()}
-    facts |= {"tokens": tokenizer._shown.of(ids)} if options.show_tokens else {}
-    lines = map("{} : {}".format, ("Token count", "Token IDs", "Tokens"), facts.values())
-    print(json.dumps(facts) if options.json else "\n".join(lines))
+    shown = tokenizer._shown.of if options.show_tokens else None
+    sys.stdout.writelines(_listed(ids, shown, options.json))
+
+
+def _listed(ids: array.array[int], shown: Any, as_json: bool) -> Iterator[str]:
+    """Yield what `encode` prints, by slices of its lists: whole ones take 36 bytes for each id."""
+    show: Callable[[Any], str] = json.dumps if as_json else str
+    yield f'{{"token_count": {len(ids)}' if as_json else f"Token count : {len(ids)}"
+    lists = ("Token IDs", "input_ids", array.array.tolist), ("Tokens", "tokens", shown)
+    for name, key, values in lists if shown else lists[:1]:
+        yield f', "{key}": [' if as_json else f"\n{name} : ["
+        for at in range(0, len(ids), 2**16):
+            yield ", " * (at > 0) + show(values(ids[at : at + 2**16]))[1:-1]
+        yield "]"
+    yield "}\n" if as_json else "\n"
 
 
 def _cmd_decode(options: argparse.Namespace) -> None:
