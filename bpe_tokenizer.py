@@ -1151,8 +1151,7 @@ def count_pretokens(
     """
     _check_normalizer(normalizer)
     cut = _pattern_named(split_pattern), normalizer
-    how = num_workers, text_field, verbose, in_order
-    counter = _counter_of(corpus, *cut, special_tokens, *how)
+    counter = _counter_of(corpus, *cut, special_tokens, num_workers, text_field, verbose, in_order)
     made = counter.documents, counter.bytes_read
     if not (counts := counter.take()):
         raise ValueError(_EMPTY)
@@ -3691,7 +3690,6 @@ class BPETokenizer:
         # Without added tokens to find, text only needs normalization.
         plain = not (of_tools or definition.prefix_space or _recognized(definition, _NONE))
         self._encode_plain = encoder.encode_plain if plain else None
-        # The pipeline for each set of special tokens to recognize.
         cached = functools.lru_cache(64)
         pipeline = cached(lambda allowed: encoder.pipeline(_recognized(definition, allowed)))
         self._pipeline: Callable[[frozenset[str]], _Pipeline] = pipeline
