@@ -299,7 +299,7 @@ def test_encode_holds_few_bytes_for_each_id(tmp_path: Path, options: tuple[str, 
     made = BPETokenizer().train("abcd " * 9, 1260, special_tokens=reserved, verbose=False)
     made.save(tmp_path / "t", verbose=False)
     peaks = []
-    for n in (1000, 1_000_000):
+    for n in (1000, 3_000_000):
         (tmp_path / "text").write_bytes(b"abcd " * n)
         given = ("encode", "--tokenizer", tmp_path / "t", "--file", tmp_path / "text", *options)
         command = [sys.executable, "-c", PEAK, *map(str, given)]
@@ -308,7 +308,7 @@ def test_encode_holds_few_bytes_for_each_id(tmp_path: Path, options: tuple[str, 
         )
         assert done.returncode == 0, done.stderr
         peaks.append(1024 * int(done.stderr))
-    assert peaks[1] - peaks[0] < 24 * 1_000_000  # a list of them alone takes 36
+    assert peaks[1] - peaks[0] < 24 * 3_000_000  # a list of them alone takes 36
 
 
 def test_special_tokens_are_text_unless_asked_for(tok: Path, tokenizer: BPETokenizer) -> None:
