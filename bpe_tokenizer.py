@@ -70,7 +70,7 @@ import threading
 import time
 import unicodedata
 import warnings
-from collections import Counter, UserDict
+from collections import Counter, UserDict, defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -83,34 +83,27 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = [
-    # constants
-    "CHATML_SPECIAL_TOKENS",
-    "CL100K_SPLIT_PATTERN",
-    "GPT2_SPLIT_PATTERN",
-    "LLAMA3_SPECIAL_TOKENS",
-    "SPLIT_PATTERNS",
-    # byte alphabet
-    "build_byte_to_char",
-    "build_char_to_byte",
-    # the tokenizer and what it gives
+    "ACCELERATED",
     "AddedToken",
     "BPETokenizer",
     "BatchEncoding",
+    "CHATML_SPECIAL_TOKENS",
+    "CL100K_SPLIT_PATTERN",
+    "ChatTemplate",
     "Definition",
     "EncodingResult",
     "FileFormatError",
-    "TensorBatch",
-    # training
-    "PretokenCounts",
-    "TrainingReport",
-    "count_pretokens",
-    # the engine in use
-    "ACCELERATED",
-    # chat
-    "ChatTemplate",
+    "GPT2_SPLIT_PATTERN",
     "InferenceBackend",
+    "LLAMA3_SPECIAL_TOKENS",
+    "PretokenCounts",
+    "SPLIT_PATTERNS",
+    "TensorBatch",
+    "TrainingReport",
+    "build_byte_to_char",
+    "build_char_to_byte",
+    "count_pretokens",
     "detect_best_backend",
-    # command line
     "main",
 ]
 
@@ -383,7 +376,7 @@ class _Splitter:
             if pretokens is None and self._never_empty and not self._exact.groups:
                 pretokens = self._exact.findall(text, timeout=seconds)
             if pretokens is None or len("".join(pretokens)) != len(text):
-                pretokens = list(self._split_with_gaps(text, seconds))
+                pretokens = list(filter(None, self._split_with_gaps(text, seconds)))
         except TimeoutError:
             raise ValueError(_TOO_SLOW.format(_shorten(self.pattern), len(text))) from None
         return pretokens
@@ -396,20 +389,16 @@ class _Splitter:
     def _split_with_gaps(self, text: str, seconds: float | None) -> Iterator[str]:
         end = 0
         for found in self._exact.finditer(text, timeout=seconds):
-            if found.start() > end:
-                yield text[end : found.start()]
-            if found.end() > found.start():
-                yield found[0]
+            yield text[end : found.start()]
+            yield found[0]
             end = found.end()
-        if end < len(text):
-            yield text[end:]
+        yield text[end:]
 
 
 _splitter = functools.lru_cache(maxsize=64)(_Splitter)
 
 
 # -- Normalization ------------------------------------------------------------
-
 _NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD")
 _LONG_MARKS = regex.compile(r"\p{M}{64,}")
 
@@ -437,8 +426,6 @@ _Span = tuple[int, int]  # start and end, as in a slice
 
 
 # -- Added tokens -------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class AddedToken:
     """A token that is matched in the text before the text is cut into pre-tokens.
@@ -537,6 +524,12 @@ class _TokenFinder:
             or (left in self._last or right in self._first)
             or (self._strips and (left.isspace() or right.isspace()))
         )
+
+
+def _check_text(text: object, name: str = "text") -> None:
+    if not isinstance(text, str):
+        hint = "; encode_batch takes a list of them" if name == "text" else ""
+        raise TypeError(f"{name} must be a str, got {type(text).__name__}{hint}")
 
 
 def _utf8_length(text: str) -> int:
@@ -651,8 +644,7 @@ class _Pipeline:
                 yield token, start, end
                 continue
             whole = self.normalize(text[start:end])
-            inner = self.normalized.find(whole) if self.normalized.tokens else ()
-            for begin, stop, token in _text_between(inner, len(whole)):
+            for begin, stop, token in _text_between(self.normalized.find(whole), len(whole)):
                 part = token or self.prefixed(whole[begin:stop], first and start == begin == 0)
                 yield part, start + begin, start + stop
 
@@ -660,24 +652,19 @@ class _Pipeline:
         """Return the last place in a chunk where it can be split, outside of tokens."""
         text = before + chunk
         at = self.splitter.last_cut(text, len(text))
-        while at and self.normalized.tokens and not self.normalized.apart(text, at):
+        while at and not self.normalized.apart(text, at):
             at = self.splitter.last_cut(text, at)
         return at - len(before) if at else None
 
     def stream(self, chunks: Iterable[str]) -> Iterator[str | AddedToken]:
         """Prepare text that arrives in chunks; yield added tokens, and text ready to split."""
         pieces: Any = (chunk for chunk in chunks if _utf8_length(chunk))  # checks it
-        pieces = self.raw.stream(pieces) if self.raw.tokens else pieces
+        pieces = self.raw.stream(pieces)
         if self.normalizes:
             pieces = _hold_back(pieces, self.last_border, lambda text: [self.normalize(text)])
-        cut = self.normalized.cut if self.normalized.tokens else lambda text: [text]
-        pieces = _hold_back(pieces, self._last_cut, cut)
         first = begins = True  # `begins`: also the text right after a token
-        for piece in pieces:
-            if isinstance(piece, str):
-                yield self.prefixed(piece, first) if begins else piece
-            else:
-                yield piece
+        for piece in _hold_back(pieces, self._last_cut, self.normalized.cut):
+            yield self.prefixed(piece, first) if begins and isinstance(piece, str) else piece
             first, begins = False, isinstance(piece, AddedToken)
 
 
@@ -696,8 +683,6 @@ class _Pipeline:
 
 
 # -- Files: untrusted when read, written whole or not at all -------------------
-
-
 _JOURNAL = ".bpe-tokenizer.saving"  # left by an interrupted save of several files
 
 
@@ -811,8 +796,6 @@ class _JsonReader:
 
 
 # -- Reading a corpus ---------------------------------------------------------
-
-
 class _Document(NamedTuple):  # one that arrives in chunks, such as standard input
     chunks: Iterable[str]
 
@@ -880,7 +863,6 @@ def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
 
 _FileName = str | os.PathLike[str]
 _Corpus = _FileName | Iterable[_FileName] | _Document
-# The module that reads files with each ending.
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".zst": "backports.zstd"}
 
 
@@ -980,8 +962,6 @@ def _decode_chunks(blocks: Iterable[bytes], name: _FileName, done: int = 0) -> I
 
 
 # -- Counting pre-tokens ------------------------------------------------------
-
-
 class PretokenCounts(dict[bytes, int]):
     """How often each pre-token occurs in a corpus: bytes -> count.
 
@@ -1170,17 +1150,17 @@ def count_pretokens(
     [(b' low', 1), (b' lower', 1), (b'low', 1)]
     """
     _check_normalizer(normalizer)
-    splitter = _splitter(_pattern_named(split_pattern))
-    pipeline = _Pipeline(splitter, normalizer, tokens=map(AddedToken, special_tokens))
-    counter = _counter_of(corpus, pipeline, num_workers, text_field, verbose, in_order)
+    cut = _pattern_named(split_pattern), normalizer
+    counter = _counter_of(corpus, *cut, special_tokens, num_workers, text_field, verbose, in_order)
     made = counter.documents, counter.bytes_read
     if not (counts := counter.take()):
         raise ValueError(_EMPTY)
-    return PretokenCounts(counts, splitter.pattern, normalizer, *made, in_order)
+    return PretokenCounts(counts, *cut, *made, in_order)
 
 
-def _counter_of(corpus: Any, pipeline: _Pipeline, *how: Any) -> _PretokenCounter:
-    workers, text_field, verbose, in_order = how  # as in `count_pretokens`
+def _counter_of(corpus: Any, pattern: str, normalizer: Any, *how: Any) -> _PretokenCounter:
+    specials, workers, text_field, verbose, in_order = how  # as in `count_pretokens`
+    pipeline = _Pipeline(_splitter(pattern), normalizer, tokens=map(AddedToken, specials))
     _check_size("num_workers", workers, 1)
     with _progress("counting", "B", corpus, verbose) as advance:
         make = _PretokenCounter if in_order else _engine.counter
@@ -1191,8 +1171,7 @@ def _counter_of(corpus: Any, pipeline: _Pipeline, *how: Any) -> _PretokenCounter
 
 def _pattern_named(pattern: str) -> str:
     """Return the split pattern with a name, or the pattern itself."""
-    if not isinstance(pattern, str):
-        raise TypeError(f"split_pattern must be a str, got {type(pattern).__name__}")
+    _check_text(pattern, "split_pattern")
     if pattern not in SPLIT_PATTERNS and re.fullmatch(r"[A-Za-z][\w.-]+", pattern):
         known = f"{', '.join(SPLIT_PATTERNS)}, or a regular expression, such as '(?:{pattern})'"
         raise ValueError(f"unknown split pattern {pattern!r}: expected {known}")
@@ -1221,8 +1200,6 @@ def _progress(what: str, unit: str, total: Any, verbose: bool | None) -> Any:
 
 
 # -- Learning merges ----------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class TrainingReport:
     """What a training run read and did."""
@@ -1263,8 +1240,6 @@ class _MergeLearner:
     leftmost first and without overlap, is what `str.split` and `str.join` do, at the speed of C.
     """
 
-    _LIMIT = sys.maxunicode + 1  # numbers that `chr` takes
-
     def __init__(self, counts: Mapping[bytes, int], max_token_length: int | None) -> None:
         self._token = [bytes([byte]) for byte in _ALPHABET]  # number -> bytes
         self._number = {token: number for number, token in enumerate(self._token)}
@@ -1273,7 +1248,7 @@ class _MergeLearner:
         words = [(word, count) for word, count in counts.items() if len(word) > 1 and count > 0]
         self._words = [pretoken.translate(ranks).decode("latin-1") for pretoken, _ in words]
         self._freqs = [count for _, count in words]
-        self._pair_counts: dict[str, int] = {}
+        self._pair_counts = defaultdict[str, int](int)
         self._heap: list[tuple[int, str, list[int]]] = []
 
     def learn(
@@ -1285,8 +1260,8 @@ class _MergeLearner:
         `forbidden`, or rarer than `min_frequency`, are left out.
         """
         n_base = len(self._token)
-        if n_tokens + n_base > self._LIMIT:
-            raise ValueError(f"vocab_size may be at most {self._LIMIT:,}")
+        if n_tokens + n_base > (most := sys.maxunicode + 1):  # numbers that `chr` takes
+            raise ValueError(f"vocab_size may be at most {most:,}")
         self._count_pairs()
         merges: dict[str, None] = {}
         stopped = "vocab size reached"
@@ -1311,16 +1286,15 @@ class _MergeLearner:
         return _Learned(pairs, self._token[n_base:], stopped)
 
     def _count_pairs(self) -> None:
-        counts: dict[str, int] = {}
-        where: dict[str, list[int]] = {}
+        self._pair_counts = counts = defaultdict[str, int](int)
+        where = defaultdict[str, list[int]](list)
         for i, (word, freq) in enumerate(zip(self._words, self._freqs)):
             for left, right in itertools.pairwise(word):
                 pair = left + right
-                counts[pair] = counts.get(pair, 0) + freq
-                places = where.setdefault(pair, [])
+                counts[pair] += freq
+                places = where[pair]
                 if not places or places[-1] != i:
                     places.append(i)
-        self._pair_counts = counts
         self._heap = [(-counts[pair], pair, places) for pair, places in where.items()]
         heapq.heapify(self._heap)
 
@@ -1338,19 +1312,16 @@ class _MergeLearner:
     def _push(self, pair: str, where: list[int]) -> None:
         heapq.heappush(self._heap, (-self._pair_counts[pair], pair, where))
 
-    def _merge(self, pair: str, merged: str, where: list[int]) -> None:  # noqa: C901
+    def _merge(self, pair: str, merged: str, where: list[int]) -> None:
         """Replace a pair in the words that contain it; update counts and heap."""
         left, right = pair[0], pair[1]
-        counts, fresh = self._pair_counts, dict[str, list[int]]()
+        counts, fresh = self._pair_counts, defaultdict[str, list[int]](list)
         room = self._limit - len(self._token[ord(merged)])  # for a neighbor to merge
-
-        def lose(old: str, freq: int) -> None:
-            counts[old] = counts.get(old, 0) - freq
 
         def gain(new: str, neighbor: str, i: int, freq: int) -> None:
             if len(self._token[ord(neighbor)]) < room:
-                counts[new] = counts.get(new, 0) + freq
-                places = fresh.setdefault(new, [])
+                counts[new] += freq
+                places = fresh[new]
                 if not places or places[-1] != i:
                     places.append(i)
 
@@ -1362,13 +1333,13 @@ class _MergeLearner:
             freq = self._freqs[i]
             for n, (before, after) in enumerate(itertools.pairwise(pieces)):
                 if before:
-                    lose(before[-1] + left, freq)
+                    counts[before[-1] + left] -= freq
                     gain(before[-1] + merged, before[-1], i, freq)
                 elif n:  # the pair occurs twice in a row
-                    lose(right + left, freq)
+                    counts[right + left] -= freq
                     gain(merged + merged, merged, i, freq)
                 if after:
-                    lose(right + after[0], freq)
+                    counts[right + after[0]] -= freq
                     gain(merged + after[0], after[0], i, freq)
         for new, places in fresh.items():
             if counts[new] > 0:
@@ -1512,8 +1483,7 @@ class _Encoder:
         if not text.isascii():
             char_of_byte = [i for i, char in enumerate(text) for _ in char.encode()]
         ends = itertools.accumulate((len(self.tokens[id_]) for id_ in ids), initial=0)
-        pairs = itertools.pairwise(ends)
-        return [(char_of_byte[start], char_of_byte[end - 1] + 1) for start, end in pairs]
+        return [(char_of_byte[a], char_of_byte[b - 1] + 1) for a, b in itertools.pairwise(ends)]
 
     def encode_plain(self, text: Any) -> list[int] | None:
         """Encode a user's text, or return None if it needs more than cutting and merging."""
@@ -1770,7 +1740,6 @@ def _tokenizer_files(folder: Path) -> list[Path]:
 
 
 # -- Writing ------------------------------------------------------------------
-
 _FLAGS = "add_prefix_space", "trim_offsets", "use_regex"
 _BYTE_LEVEL = {"type": "ByteLevel", **dict.fromkeys(_FLAGS, False)}
 
@@ -1896,7 +1865,6 @@ def _config_json(
 
 
 # -- Reading ------------------------------------------------------------------
-
 _SEQUENCES = {  # field -> the key of a Sequence's components
     **{"normalizer": "normalizers", "pre_tokenizer": "pretokenizers"},
     **{"post_processor": "processors", "decoder": "decoders"},
@@ -2110,8 +2078,6 @@ def _read_template(step: _JsonReader, added: Container[int | None]) -> _Template
 
 
 # -- The files beside it ------------------------------------------------------
-
-
 def _read_config(
     files: dict[Path, bytes], definition: Definition
 ) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str]]:
@@ -2221,6 +2187,27 @@ class EncodingResult:
         return getattr(self, key)
 
 
+def _offsets(
+    tokenizer: BPETokenizer, text: str, allowed: frozenset[str], trims: bool, record: Any = None
+) -> list[_Span]:
+    """Return the span of characters that each of a text's ids covers."""
+    given, encoder = tokenizer._definition, tokenizer._encoder
+    trims = trims and given.trim_offsets
+    if tokenizer._is_plain(text, allowed) and not trims:
+        return encoder.places(text, record or encoder.encode(text))
+    moved = given.prefix_space or _engine.normalize(text, given.normalizer) is not text
+    if trims or moved or given.components:
+        tools = _tools("support.offsets", "offsets of text that is changed, or trimmed,")
+        return cast("list[_Span]", tools.offsets(tokenizer, text, allowed, trims, record))
+    places: list[_Span] = []
+    for part, start, end in tokenizer._pipeline(allowed).parts(text):
+        inner = [(0, end - start)]
+        if isinstance(part, str):
+            inner = encoder.places(part, encoder.encode(part))
+        places += [(start + a, start + b) for a, b in inner]
+    return places
+
+
 class _Source(NamedTuple):
     """The inputs that a batch's results are computed from; `tokenizer` as it was then."""
 
@@ -2257,7 +2244,7 @@ class _Source(NamedTuple):
     def offsets(self, at: int, _: Any = None) -> list[_Span] | None:
         if self.kept is None:
             return None
-        own = self.tokenizer._offsets(self.texts[at], self.allowed, record=self.records[at])
+        own = _offsets(self.tokenizer, self.texts[at], self.allowed, True, self.records[at])
         if any(self.around) or self.kept[at] != slice(None):
             own = [(0, 0)] * self.around[0] + own[self.kept[at]] + [(0, 0)] * self.around[1]
         return self.padded(at, own, (0, 0))
@@ -2535,8 +2522,7 @@ def _check_messages(messages: Any, system_prompt: str | None = None, least: int 
             got = f"must be a string or a list, got {_shorten(content)}"
             raise ValueError(f"messages[{i}]['content'] {got}")
         checked.append(known)
-    if system_prompt is not None and not isinstance(system_prompt, str):
-        raise TypeError(f"system_prompt must be a str, got {type(system_prompt).__name__}")
+    _check_text("" if system_prompt is None else system_prompt, "system_prompt")
     if system_prompt and not any(each["role"] in _SYSTEM_ROLES for each in checked):
         checked.insert(0, {"role": "system", "content": system_prompt})
     if len(checked) < least:
@@ -3412,12 +3398,6 @@ def _check_sizes(vocab_size: Any, smallest: int, min_frequency: Any, longest: An
     _check_size("vocab_size", vocab_size, smallest)
 
 
-def _check_text(text: object, name: str = "text") -> None:
-    if not isinstance(text, str):
-        hint = "; encode_batch takes a list of them" if name == "text" else ""
-        raise TypeError(f"{name} must be a str, got {type(text).__name__}{hint}")
-
-
 def _named_tokens(
     option: str, given: _AllowedSpecial, words: Mapping[str, Iterable[str]]
 ) -> frozenset[str]:
@@ -3452,7 +3432,7 @@ def _longest_prefix(tokenizer: BPETokenizer, text: str, room: int, allowed: froz
         at = _splitter(tokenizer._definition.split_pattern).last_cut(text, length) or 0
         places = tokenizer._encoder.places(text[:at], tokenizer._encoder.encode(text[:at]))
         length = 2 * length + 64
-    if len(places) <= room and len(places := tokenizer._offsets(text, allowed, False)) <= room:
+    if len(places) <= room and len(places := _offsets(tokenizer, text, allowed, False)) <= room:
         return text
     cuts = sorted({cut for _, cut in places[:room]})[::-1]  # shorter texts can have more tokens
     count = functools.partial(tokenizer.count_tokens, allowed_special=allowed or "none")
@@ -3710,7 +3690,6 @@ class BPETokenizer:
         # Without added tokens to find, text only needs normalization.
         plain = not (of_tools or definition.prefix_space or _recognized(definition, _NONE))
         self._encode_plain = encoder.encode_plain if plain else None
-        # The pipeline for each set of special tokens to recognize.
         cached = functools.lru_cache(64)
         pipeline = cached(lambda allowed: encoder.pipeline(_recognized(definition, allowed)))
         self._pipeline: Callable[[frozenset[str]], _Pipeline] = pipeline
@@ -3729,7 +3708,6 @@ class BPETokenizer:
             new._install(_number_merges(learned, empty, tokens + later, old._contents), named)
 
     # -- Training ---
-
     def train(
         self,
         corpus: _Corpus | None = None,
@@ -3800,9 +3778,8 @@ class BPETokenizer:
         if isinstance(counts, PretokenCounts):
             counts.check_made_by(empty.split_pattern, empty.normalizer)
         elif counts is None:
-            specials = map(AddedToken, contents)
-            cut = _Pipeline(_splitter(empty.split_pattern), empty.normalizer, tokens=specials)
-            made = _counter_of(corpus, cut, num_workers, text_field, verbose, ties == "first")
+            cut = empty.split_pattern, empty.normalizer, contents
+            made = _counter_of(corpus, *cut, num_workers, text_field, verbose, ties == "first")
             counts = getattr(made, "held", made.take)()  # the accelerator needs no dict
         if not any(counts.values()):
             raise ValueError(_EMPTY)
@@ -3843,7 +3820,6 @@ class BPETokenizer:
         return len(tokens)
 
     # -- Roles and sizes ---
-
     bos_token = cast("str | None", _Attribute())  # begins a text
     eos_token = cast("str | None", _Attribute())  # ends a text
     pad_token = cast("str | None", _Attribute())  # fills up a batch
@@ -3906,7 +3882,6 @@ class BPETokenizer:
         return self.vocab_size
 
     # -- Encoding ---
-
     def _allowed(
         self, allowed_special: Any = "none", disallowed_special: Any = (), texts: Any = ()
     ) -> frozenset[str]:
@@ -3999,7 +3974,11 @@ class BPETokenizer:
     def encode_ordinary_batch(
         self, texts: Iterable[str], num_threads: int | None = None
     ) -> list[list[int]]:
-        """Return an id list for each text, as `encode_ordinary` gives; in C, on threads."""
+        """Return an id list for each text, as `encode_ordinary` gives; in C, on threads.
+
+        >>> BPETokenizer().encode_ordinary_batch(["ab", "c"])
+        [[97, 98], [99]]
+        """
         _check_size("num_threads", num_threads, 1)
         now, texts = self._now, _check_texts(texts)
         if not now._is_simple():
@@ -4032,25 +4011,6 @@ class BPETokenizer:
     def _is_plain(self, text: str, allowed: frozenset[str]) -> bool:
         """Return True if a text only needs splitting and merging."""
         return bool(self._encode_plain and not allowed and self._normalized([text])[0] is text)
-
-    def _offsets(
-        self, text: str, allowed: frozenset[str], trimmed: bool = True, record: Any = None
-    ) -> list[_Span]:
-        """Return the span of characters that each of a text's ids covers."""
-        given, trimmed = self._definition, trimmed and self._definition.trim_offsets
-        if self._is_plain(text, allowed) and not trimmed:
-            return self._encoder.places(text, record or self._encoder.encode(text))
-        moved = given.prefix_space or _engine.normalize(text, given.normalizer) is not text
-        if trimmed or moved or given.components:
-            tools = _tools("support.offsets", "offsets of text that is changed, or trimmed,")
-            return cast("list[_Span]", tools.offsets(self, text, allowed, trimmed, record))
-        places: list[_Span] = []
-        for part, start, end in self._pipeline(allowed).parts(text):
-            inner = [(0, end - start)]
-            if isinstance(part, str):
-                inner = self._encoder.places(part, self._encoder.encode(part))
-            places += [(start + a, start + b) for a, b in inner]
-        return places
 
     @overload
     def encode_batch(
@@ -4204,7 +4164,6 @@ class BPETokenizer:
         return _longest_prefix(now, text, room, allowed)
 
     # -- Decoding ---
-
     def decode(self, ids: Any, skip_special_tokens: bool = False, errors: str = "replace") -> str:
         """Decode ids, a list or a NumPy array or tensor of one dimension, to text.
 
@@ -4266,7 +4225,6 @@ class BPETokenizer:
         return codecs.iterdecode(now._encoder.decode_pieces(kept, errors), "utf-8", errors)
 
     # -- Tokens ---
-
     def get_vocab(self) -> dict[str, int]:
         """Return the vocabulary: printable token -> id, added tokens included."""
         given = self._definition
@@ -4307,7 +4265,6 @@ class BPETokenizer:
         return b"".join(raw).decode("utf-8", "replace")
 
     # -- Files ---
-
     def save(
         self, directory: _FileName, name: str = "tokenizer", verbose: bool | None = None
     ) -> None:
@@ -4445,7 +4402,6 @@ class BPETokenizer:
     complete = _Tool("prompts.complete")  # a text, by a model
 
     # -- Chat ---
-
     @property
     def chat_template(self) -> str | None:
         """The tokenizer's own chat template (Jinja), the default one of `chat_templates`."""
@@ -4577,7 +4533,6 @@ class BPETokenizer:
         self._encoder.clear_cache()
 
     # -- As an object ---
-
     @property
     def fingerprint(self) -> str:
         """The sha256 of everything that decides the ids, in hexadecimal."""
@@ -4808,10 +4763,21 @@ def _cmd_encode(options: argparse.Namespace) -> None:
                 print(*rows, sep="\n") if options.show_tokens else print(*piece)
             return
         ids = array.array("I", itertools.chain.from_iterable(pieces))  # four bytes each
-    facts: dict[str, Any] = {"token_count": len(ids), "input_ids": ids.tolist()}
-    facts |= {"tokens": tokenizer._shown.of(ids)} if options.show_tokens else {}
-    lines = map("{} : {}".format, ("Token count", "Token IDs", "Tokens"), facts.values())
-    print(json.dumps(facts) if options.json else "\n".join(lines))
+    shown = tokenizer._shown.of if options.show_tokens else None
+    sys.stdout.writelines(_listed(ids, shown, options.json))
+
+
+def _listed(ids: array.array[int], shown: Any, as_json: bool) -> Iterator[str]:
+    """Yield what `encode` prints, by slices of its lists: whole ones take 36 bytes for each id."""
+    show: Callable[[Any], str] = json.dumps if as_json else str
+    yield f'{{"token_count": {len(ids)}' if as_json else f"Token count : {len(ids)}"
+    lists = ("Token IDs", "input_ids", array.array.tolist), ("Tokens", "tokens", shown)
+    for name, key, values in lists if shown else lists[:1]:
+        yield f', "{key}": [' if as_json else f"\n{name} : ["
+        for at in range(0, len(ids), 2**16):
+            yield ", " * (at > 0) + show(values(ids[at : at + 2**16]))[1:-1]
+        yield "]"
+    yield "}\n" if as_json else "\n"
 
 
 def _cmd_decode(options: argparse.Namespace) -> None:

@@ -283,7 +283,7 @@ def offsets(
     tokenizer: BPETokenizer, text: str, allowed: Any, trimmed: bool = True
 ) -> list[tuple[int, int]]:
     """Return the (start, end) in characters of each id of a text."""
-    return tokenizer._offsets(text, tokenizer._allowed(allowed, (), [text]), trimmed)
+    return bpe_tokenizer._offsets(tokenizer, text, tokenizer._allowed(allowed, (), [text]), trimmed)
 
 
 def roles(tokenizer: BPETokenizer) -> dict[str, str]:

@@ -262,6 +262,55 @@ def test_encode_json(tok: Path, tokenizer: BPETokenizer) -> None:
     assert json.loads(piped.out) == plain
 
 
+@pytest.mark.parametrize("n", [0, 1, 2**16, 2**16 + 1, 150_000])
+def test_encode_prints_long_lists_as_short_ones(engine: str, tmp_path: Path, n: int) -> None:
+    tokenizer = BPETokenizer()  # an id for each byte
+    tokenizer.save(tmp_path / "t", verbose=False)
+    (tmp_path / "text").write_bytes((b"ab'\\ c\n" * (n // 7 + 1))[:n])
+    ids = tokenizer.encode((tmp_path / "text").read_text(encoding="utf-8"))
+    assert len(ids) == n
+    tokens = tokenizer.convert_ids_to_tokens(ids)
+    command = ("encode", "--tokenizer", tmp_path / "t", "--file", tmp_path / "text")
+    head = f"Token count : {n}\nToken IDs : {ids}\n"
+    assert run(*command) == Result(0, head.encode(), "")
+    shown = head + f"Tokens : {tokens}\n"
+    assert run(*command, "--show-tokens") == Result(0, shown.encode(), "")
+    facts: dict[str, Any] = {"token_count": n, "input_ids": ids}
+    assert run(*command, "--json") == Result(0, f"{json.dumps(facts)}\n".encode(), "")
+    facts["tokens"] = tokens
+    done = run(*command, "--json", "--show-tokens")
+    assert done == Result(0, f"{json.dumps(facts)}\n".encode(), "")
+
+
+PEAK = """
+import sys
+import bpe_tokenizer
+status = bpe_tokenizer.main(sys.argv[1:])
+[line] = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(line.split()[1], file=sys.stderr)
+sys.exit(status)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory as Linux reports it")
+@pytest.mark.parametrize("options", [(), ("--json",), ("--show-tokens",)])
+def test_encode_holds_few_bytes_for_each_id(tmp_path: Path, options: tuple[str, ...]) -> None:
+    reserved = {f"<{i}>": 256 + i for i in range(1000)}  # Python keeps only small ints ready
+    made = BPETokenizer().train("abcd " * 9, 1260, special_tokens=reserved, verbose=False)
+    made.save(tmp_path / "t", verbose=False)
+    peaks = []
+    for n in (1000, 3_000_000):
+        (tmp_path / "text").write_bytes(b"abcd " * n)
+        given = ("encode", "--tokenizer", tmp_path / "t", "--file", tmp_path / "text", *options)
+        command = [sys.executable, "-c", PEAK, *map(str, given)]
+        done = subprocess.run(
+            command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        assert done.returncode == 0, done.stderr
+        peaks.append(1024 * int(done.stderr))
+    assert peaks[1] - peaks[0] < 24 * 3_000_000  # a list of them alone takes 36
+
+
 def test_special_tokens_are_text_unless_asked_for(tok: Path, tokenizer: BPETokenizer) -> None:
     text = "a<|endoftext|>b"
     plain = json.loads(run("encode", "--tokenizer", tok, "--text", text, "--json").out)
