@@ -2300,10 +2300,11 @@ class BatchEncoding(_Batch, Sequence[EncodingResult]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:  # filled when first read
-            if "_source" in vars(self) and name in ("encodings", "data"):
+            if name == "encodings" and "_source" in vars(self):
                 results = map(self._source.result, range(len(self._source.rows)))
-                vars(self).update(vars(vars(self).setdefault("_made", BatchEncoding(results))))
-                return vars(self)[name]
+                return vars(self).setdefault(name, list(results))
+            if name == "data":
+                return vars(self).setdefault(name, BatchEncoding(self.encodings).data)
             raise AttributeError(f"BatchEncoding has no attribute {name!r}", name=name, obj=self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -2453,13 +2454,12 @@ class _Lengths:
             return [slice(self.room)] * len(rows)
         return [slice(max(0, len(ids) - self.room), None) for ids in rows]
 
-    def missing(self, rows: Iterable[Sequence[int]]) -> list[int]:
+    def missing(self, rows: Sequence[Sequence[int]]) -> list[int]:
         """Return how many ids must pad each row."""
-        lengths = list(map(len, rows))
         if not self._pads:
-            return [0] * len(lengths)
-        to: Any = max(lengths, default=0) if self._pad_length is None else self._pad_length
-        return [max(0, -(-to // self._multiple) * self._multiple - length) for length in lengths]
+            return [0] * len(rows)
+        to: Any = max(map(len, rows), default=0) if self._pad_length is None else self._pad_length
+        return [max(0, -(-to // self._multiple) * self._multiple - len(ids)) for ids in rows]
 
 
 def _pad_token(tokenizer: BPETokenizer) -> tuple[int, str]:

@@ -905,9 +905,10 @@ class _ComponentPipeline(core.Pipeline):
     def normalize(self, text: str) -> str:
         return self._chain.normalize(Text(text)).chars
 
-    def align(self, text: str) -> Spans:
-        given = Text(text, Spans.whole(len(text)))
-        return cast("Spans", self._chain.normalize(given).spans)
+    def align(self, text: str) -> tuple[str, Spans]:
+        """Normalize a text, with the span of each character."""
+        chars, spans = self._chain.normalize(Text(text, Spans.whole(len(text))))
+        return chars, cast("Spans", spans)
 
     def prefixed(self, text: str, first: bool) -> str:
         mark = self._chain.mark
@@ -1159,7 +1160,8 @@ class ComponentEncoder(core.Encoder):
         self, text: str, spans: Spans, known: list[int] | None = None
     ) -> tuple[list[int], list[Span]]:
         """Encode as `encode` does, and return the places of tokens; `known` are ids it gave."""
-        core.utf8_length(text)  # raises for a lone surrogate, with its place
+        if known is None:
+            core.utf8_length(text)  # raises for a lone surrogate, with its place
         if self._engine and not self._by_characters:
             return encode(self._engine, [(text, spans)], known)
         if self._by_characters:

@@ -177,23 +177,32 @@ def parts(
     first: bool = True,
 ) -> Iterator[Part]:
     """Cut text as `pipeline.parts` does, with the span of each character of a part."""
-    own = getattr(pipeline, "align", None)  # of a pipeline with components
     matches = pipeline.raw.find(text) if matches is None else matches
     for start, end, token in core.text_between(matches, len(text)):
         if token:
             yield token, [(start, end)]
             continue
-        given = text[start:end]
-        spans = own(given) if own else align(given, pipeline.normalizer)
+        whole, spans = _normalized(pipeline, text[start:end])
         if start:
             spans = spans.moved(start)
-        for part, begin, stop in pipeline.parts(given, (), first and start == 0):
+        inner = pipeline.normalized.find(whole) if pipeline.normalized.tokens else ()
+        for begin, stop, token in core.text_between(inner, len(whole)):
             places = spans[begin:stop]
-            if isinstance(part, AddedToken):
-                yield part, [(places[0][0], places[-1][1])]
-            else:
-                lead = len(part) - len(places)  # a prefix maps to the first character
-                yield part, Spans.joined([[*places[:1]] * lead, places])
+            if token:
+                yield token, [(places[0][0], places[-1][1])]
+                continue
+            part = pipeline.prefixed(whole[begin:stop], first and start == begin == 0)
+            lead = len(part) - len(places)  # a prefix maps to the first character
+            yield part, Spans.joined([[*places[:1]] * lead, places]) if lead else places
+
+
+def _normalized(pipeline: core.Pipeline, text: str) -> tuple[str, Spans]:
+    """Normalize a text between two raw tokens, with the span of each character."""
+    own = getattr(pipeline, "align", None)  # of a pipeline with components
+    found: tuple[str, Spans] = (
+        own(text) if own else (pipeline.normalize(text), align(text, pipeline.normalizer))
+    )
+    return found
 
 
 def encode(

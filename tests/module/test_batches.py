@@ -577,3 +577,13 @@ def test_offsets_wait_until_they_are_read() -> None:
     assert changed.offsets == [(0, 1), (0, 1), (2, 3)]
     assert changed.attention_mask == [1, 1, 1]
     assert pickle.loads(pickle.dumps(changed)) == changed
+
+
+def test_reading_a_field_of_a_batch_computes_no_other() -> None:
+    batch = BPETokenizer().encode_batch(["é!", "a"])
+    assert batch.offsets == [[(0, 1), (0, 1), (1, 2)], [(0, 1)]]
+    assert batch[1].offsets is batch.offsets[1]
+    computed = {name for item in batch for name in vars(item)}
+    assert not computed & {"attention_mask", "input_ids", "tokens"}
+    assert batch["attention_mask"] == [[1, 1, 1], [1]]
+    assert all(mask is item.attention_mask for mask, item in zip(batch.attention_mask, batch))
