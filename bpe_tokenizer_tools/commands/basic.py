@@ -14,7 +14,7 @@ from typing import Any
 import bpe_tokenizer
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, BPETokenizer
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.command_line import superword_options, superwords_of
+from bpe_tokenizer_tools.command_line import check_least, superword_options, superwords_of
 from bpe_tokenizer_tools.formats import loaders
 from bpe_tokenizer_tools.patterns.digits import digits_from_the_right
 from bpe_tokenizer_tools.support import outputs
@@ -159,12 +159,8 @@ def _check_chat(options: argparse.Namespace) -> None:
     from bpe_tokenizer_tools.backends import checks
 
     checks.sampling(options.temperature, options.top_k, options.top_p)
-    for name, value, least in (
-        ("--max-tokens", options.max_new_tokens, 1),
-        ("--seed", options.seed, 0),
-    ):
-        if value is not None and value < least:
-            raise core.UsageError(f"argument {name}: expected {least} or more, got {value}")
+    check_least("--max-tokens", options.max_new_tokens, 1)
+    check_least("--seed", options.seed, 0)
     if "" in options.stop:
         raise core.UsageError("argument --stop: expected text, got ''")
     if sys.stdin is None and options.message in (None, "-"):

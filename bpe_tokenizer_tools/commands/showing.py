@@ -38,11 +38,9 @@ def read_text(text: str | None, file: str | None) -> str:
     if "-" in (text, file):
         return "".join(core.stdin_text())
     if file is not None:
-        return "".join(core.text_chunks(expect_file(file, "a file that holds text")))
+        return "".join(core.text_chunks(expect_file(file, "a text file")))
     if text is None:
         raise core.UsageError("expected TEXT, --file FILE, or '-' to read stdin")
-    if os.path.isfile(text):
-        core.warn(f"{text} is shown as text, though a file has that name; --file reads the file")
     return text
 
 

@@ -684,8 +684,8 @@ def test_learn_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
         (["trace", "--tokenizer", "nowhere", "a"], 1, "nowhere"),
         (["trace", "--tokenizer", "x"], 2, "expected TEXT, --file FILE, or '-'"),
         (["trace", "--tokenizer", "x", "a", "--file", "b"], 2, "TEXT or --file, not both"),
-        (["learn", "nowhere"], 1, "nowhere: no such file; expected a file that holds text"),
-        (["learn", "."], 1, ".: is a directory; expected a file that holds text"),
+        (["learn", "nowhere"], 1, "nowhere: no such file; expected a text file"),
+        (["learn", "."], 1, ".: is a directory; expected a text file"),
     ],
 )
 def test_commands_say_what_is_wrong(
