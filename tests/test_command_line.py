@@ -222,6 +222,20 @@ def test_a_text_that_is_the_name_of_a_file(
     assert status == 0 and out and not err
 
 
+@pytest.mark.filterwarnings("always")
+def test_a_special_token_that_is_the_name_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "b.txt"):
+        Path(name).write_text("low lower lowest", encoding="utf-8")
+    words = ["train", "a.txt", "--special-tokens", "<|end|>", "b.txt", "-o", "new", "-q"]
+    status, _, err = run_command(capsys, *words)
+    said = "b.txt is read as a special token, though a file has that name; name files before"
+    assert status == 0 and err.startswith(f"bpe-tokenizer: warning: {said}")
+    assert err.count("warning") == 1
+
+
 @pytest.mark.parametrize("command", ["encode", "view", "trace"])
 def test_words_without_quotes(command: str, tok: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = run_command(capsys, command, "Hello", "big", "world", "-t", tok)

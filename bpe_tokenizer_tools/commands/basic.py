@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -119,6 +120,9 @@ def _cmd_train(options: argparse.Namespace) -> int | None:
             pattern = superwords.get("pattern", SUPERBPE_PATTERN)
             superwords["pattern"] = digits_from_the_right(pattern)
     outputs.check_directory(options.output)
+    for token in filter(os.path.isfile, options.special_tokens):
+        problem = f"{token} is read as a special token, though a file has that name"
+        core.warn(f"{problem}; name files before --special-tokens, or after --corpus")
     if options.parity:
         _train_alike(options, more)
     else:
