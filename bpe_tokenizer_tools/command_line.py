@@ -218,8 +218,9 @@ class Parser(core.Parser):
         found, rest = super().parse_known_args(args, namespace)
         takes_text = self._command in _TEXT
         if rest:
-            words = takes_text and not any(word.startswith("-") for word in rest)
-            hint = "; put a text of several words in quotes" if words else ""
+            hint = {"chat": "; pass what to say as --message"}.get(self._command, "")
+            hint = "; put a text of several words in quotes" if takes_text else hint
+            hint = "" if any(word.startswith("-") for word in rest) else hint
             self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
         text = getattr(found, "text", None) if takes_text else None
         if text != "-" and text is not None and os.path.isfile(text):

@@ -243,6 +243,8 @@ def test_words_without_quotes(command: str, tok: Path, capsys: pytest.CaptureFix
     assert (status, out, err.count("\n")) == (2, "", 1) and hint in err
     status, _, err = run_command(capsys, "info", tok, "world")
     assert status == 2 and "unrecognized arguments: world (try" in err
+    status, _, err = run_command(capsys, "chat", "--model", "m", "Hi")
+    assert status == 2 and "unrecognized arguments: Hi; pass what to say as --message (try" in err
 
 
 # -- Short forms --------------------------------------------------------------

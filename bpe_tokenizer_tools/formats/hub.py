@@ -323,7 +323,7 @@ class _Repository:
             return error  # a disk error: it names the file
         return ConnectionError(
             f"the connection to {self._host()} failed while fetching {self.name} "
-            f"({_reason(error)}); nothing incomplete is kept: see to the connection and try again"
+            f"({_reason(error)}); nothing incomplete is kept: check the connection and try again"
         )
 
     def _host(self) -> str:
