@@ -186,7 +186,7 @@ _MAX_FILE_BYTES = 2**29  # the largest tokenizer.json in use is about 35 MB
 _NONE: frozenset[str] = frozenset()
 _MAX_ADDED_LENGTH = 2**20  # characters of all added tokens; 6,000 have 100,000
 _MAX_PATTERN_LENGTH = 10_000  # characters; the longest pattern in use has 700
-_EMPTY = "the corpus is empty: expected text, not only special tokens; a generator is used up once"
+_EMPTY = "the corpus is empty: expected text besides special tokens; iterators are read only once"
 _BLOCK_CHARS = 2**20  # text is read and counted in blocks of about a megabyte
 
 
@@ -928,7 +928,7 @@ def _text_of(record: Any, text_field: str, path: _FileName, place: str) -> str:
         except ValueError as error:
             raise FileFormatError(path, place, str(error)) from None
     got = sorted(record) if isinstance(record, dict) and text_field not in record else text
-    remedy = "leave out records without text, or name another field with text_field"
+    remedy = "leave out records without text, or name the field with text_field (--text-field)"
     problem = f"expected text in the field {text_field!r}, got {_shorten(got)}; {remedy}"
     raise FileFormatError(path, place, problem)
 
@@ -956,7 +956,7 @@ def _decode_chunks(blocks: Iterable[bytes], name: _FileName, done: int = 0) -> I
             yield decoder.decode(block, final)
         except UnicodeDecodeError as error:
             at = done - pending + error.start
-            problem = f"not UTF-8 ({error.reason}); convert it, or leave it out if it isn't text"
+            problem = f"not UTF-8 ({error.reason}); convert it (iconv), or leave it out if not text"
             raise FileFormatError(name, f"byte {at}", problem) from None
         done += len(block)
 
@@ -3537,7 +3537,7 @@ def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tu
     if not os.path.exists(path):  # which bears names that are too long
         if _is_installed("bpe_tokenizer_tools"):  # which knows names, such as o200k_base
             return cast("tuple[Any, ...]", _tools("formats.by_name").read(path, pattern, tokens))
-        needs = "names such as o200k_base need bpe_tokenizer_tools: pip install bpe-tokenizer"
+        needs = "names such as o200k_base need bpe_tokenizer_tools: 'pip install .' in a clone"
         raise FileNotFoundError(f"{path}: no such file or directory; {needs}")
     if not (path.is_file() or path.is_dir()):
         raise ValueError(f"{path}: expected a file or a directory")
@@ -4118,7 +4118,7 @@ class BPETokenizer:
         >>> list(BPETokenizer().encode_streaming(["a b", "c d"]))
         [[97], [32, 98, 99], [32, 100]]
         """
-        if isinstance(text_stream, (str, bytes)):
+        if isinstance(text_stream, (str, bytes, bytearray)):
             raise TypeError("expected an iterable of strings, got one text; use encode for that")
         now = self._now
         return now._encoder.stream(now._pipeline(now._allowed(allowed_special)), text_stream)
@@ -4673,8 +4673,8 @@ def _decode_options(add: Callable[..., Any]) -> None:
 def _chat_options(add: Callable[..., Any]) -> None:
     add("--model", dest="model_path", required=True, metavar="PATH", help=".gguf file or directory")
     add("-t", "--tokenizer", metavar="PATH", help="default: the model's own tokenizer")
-    names = "llama3, chatml, alpaca, the name of one of its own, Jinja, or a file of Jinja"
-    add("--template", metavar="NAME", help=f"{names}; default: the tokenizer's default")
+    names = "llama3, chatml, alpaca, a template of the tokenizer by name, a file of Jinja, or Jinja"
+    add("--template", metavar="NAME", help=f"{names}; default: the tokenizer's own")
     add("--system", dest="system_prompt", metavar="TEXT", help="system prompt")
     add("--message", metavar="TEXT", help="answer this and exit; '-' reads it from stdin")
     most = "maximum length of an answer, in tokens"
@@ -4721,7 +4721,7 @@ def _cmd_train(options: argparse.Namespace, **more: Any) -> None:
         raise _UsageError("--corpus - reads stdin; it can't be combined with other files")
     if (bool(options.corpus) and all(options.corpus)) == (options.counts is not None):
         hint = f"; --special-tokens took {took}" if (took := options.special_tokens) else ""
-        raise _UsageError(f"pass --corpus or --counts, one of the two{hint}")
+        raise _UsageError(f"expected files of text or --counts, one of the two{hint}")
     counts = PretokenCounts.load(options.counts) if options.counts else PretokenCounts()
     form, pattern = options.normalizer or counts.normalizer, options.pattern or counts.split_pattern
     tokenizer = BPETokenizer(pattern, normalizer=None if form == "none" else form)
@@ -4746,7 +4746,7 @@ def _cmd_train(options: argparse.Namespace, **more: Any) -> None:
 
 def _cmd_encode(options: argparse.Namespace) -> None:
     if (options.text is None) == (options.file is None):
-        raise _UsageError("one of the arguments --text and --file is required, and only one")
+        raise _UsageError("expected a text or --file, one of the two")
     tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
     source = options.text if options.file is None else options.file
     chunks: Iterable[str] = [source] if options.file is None else _TextFile(Path(source))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -89,6 +90,7 @@ _BY_PLACE = {
     "info": "--tokenizer",
     "sweep": "--corpus",
 }
+_TEXT = ("encode", "view", "trace")  # the commands that take a text, by its place or as --text
 
 _UNITS: dict[str, int] = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 _UNITS.update({"ki": 2**10, "mi": 2**20})
@@ -128,6 +130,12 @@ def _transition(text: str) -> int | str:
 
 def _limit(text: str) -> int | str:
     return text if text == "none" else _number(text)
+
+
+def check_least(option: str, value: int | None, least: int) -> None:
+    """Refuse a number that is too small, by the name of its option."""
+    if value is not None and value < least:
+        raise core.UsageError(f"argument {option}: expected {least} or more, got {value}")
 
 
 def corpus_options(add: Callable[..., Any]) -> None:
@@ -207,18 +215,28 @@ class Parser(core.Parser):
         if not self._command:
             colors.choose("auto")
         found, rest = super().parse_known_args(args, namespace)
+        takes_text = self._command in _TEXT
         if rest:
-            self.error(f"unrecognized arguments: {' '.join(rest)}")
+            hint = {"chat": "; pass what to say as --message"}.get(self._command, "")
+            hint = "; put a text of several words in quotes" if takes_text else hint
+            hint = "" if any(word.startswith("-") for word in rest) else hint
+            self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+        text = getattr(found, "text", None) if takes_text else None
+        if text != "-" and text is not None and os.path.isfile(text):
+            problem = f"{text} is read as text, though a file has that name"
+            core.tell("warning", f"{problem}; --file reads the file")
         return found, rest
 
     def error(self, message: str) -> Any:
         """Exit with an error, and a suggestion if something was misspelled."""
         found = re.search(r"argument COMMAND: invalid choice: '([^']*)'", message)
         if found:
-            close = difflib.get_close_matches(found[1], EXAMPLES, 1)
+            known = [*EXAMPLES, *self._option_string_actions]
+            close = difflib.get_close_matches(found[1], known, 1)
             message = found[0] if close else message
         else:
-            close = self._options_like_those_given() if self._command else []
+            own = bool(self._command) or message.endswith("required: COMMAND")
+            close = self._options_like_those_given() if own else []
             if not self._command and self._given and self._given[0] in EXAMPLES:
                 self.prog += f" {self._given[0]}"  # what is wrong was found when it ran
         super().error(message + (f"; did you mean {close[0]!r}?" if close else ""))

@@ -175,6 +175,9 @@ def test_nothing_at_all_shows_an_example_for_each_command(
             "(try 'bpe-tokenizer train --help')",
         ),
         ("view x -t y --htlm z", "unrecognized arguments: --htlm z; did you mean '--html'?"),
+        ("--verson", "arguments are required: COMMAND; did you mean '--version'? (try"),
+        ("help", "invalid choice: 'help'; did you mean '--help'? (try 'bpe-tokenizer --help')"),
+        ("version", "invalid choice: 'version'; did you mean '--version'? (try"),
     ],
 )
 def test_a_misspelling(argv: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,6 +198,53 @@ def test_what_is_like_nothing_gets_no_suggestion(
 def test_the_hint_names_the_command(argv: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run_command(capsys, *argv.split())
     assert status == 2 and err.endswith(f"(try 'bpe-tokenizer {argv.split()[0]} --help')\n")
+
+
+# -- Texts --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["encode", "view", "trace"])
+def test_a_text_that_is_the_name_of_a_file(
+    command: str,
+    tok: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("the").write_text("cat", encoding="utf-8")
+    said = "the is read as text, though a file has that name; --file reads the file"
+    warning = f"bpe-tokenizer: warning: {said}\n"
+    for text, expected in (("the", warning), ("then", ""), ("a\0b", ""), (".", "")):
+        status, out, err = run_command(capsys, command, text, "-t", tok)
+        assert status == 0 and out and err == expected
+    status, out, err = run_command(capsys, command, "--file", "the", "-t", tok)
+    assert status == 0 and out and not err
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_special_token_that_is_the_name_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "b.txt"):
+        Path(name).write_text("low lower lowest", encoding="utf-8")
+    words = ["train", "a.txt", "--special-tokens", "<|end|>", "b.txt", "-o", "new", "-q"]
+    status, _, err = run_command(capsys, *words)
+    said = "b.txt is read as a special token, though a file has that name; name files before"
+    assert status == 0 and err.startswith(f"bpe-tokenizer: warning: {said}")
+    assert err.count("warning") == 1
+
+
+@pytest.mark.parametrize("command", ["encode", "view", "trace"])
+def test_words_without_quotes(command: str, tok: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run_command(capsys, command, "Hello", "big", "world", "-t", tok)
+    hint = "unrecognized arguments: big world; put a text of several words in quotes (try"
+    assert (status, out, err.count("\n")) == (2, "", 1) and hint in err
+    status, _, err = run_command(capsys, "info", tok, "world")
+    assert status == 2 and "unrecognized arguments: world (try" in err
+    status, _, err = run_command(capsys, "chat", "--model", "m", "Hi")
+    assert status == 2 and "unrecognized arguments: Hi; pass what to say as --message (try" in err
 
 
 # -- Short forms --------------------------------------------------------------

@@ -205,7 +205,7 @@ def test_info(run: Run, tok: Path) -> None:
 @pytest.mark.parametrize("name", ["o200k_base", "hf:org/model"])
 def test_a_name_needs_the_tools(run: Run, name: str) -> None:
     done = run("info", "--tokenizer", name)
-    needs = "names such as o200k_base need bpe_tokenizer_tools: pip install bpe-tokenizer"
+    needs = "names such as o200k_base need bpe_tokenizer_tools: 'pip install .' in a clone"
     shown = f"bpe-tokenizer: error: {name}: no such file or directory; {needs}\n"
     assert (done.returncode, done.stdout, done.stderr.decode()) == (1, b"", shown)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 import bpe_tokenizer
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, BPETokenizer
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.command_line import superword_options, superwords_of
+from bpe_tokenizer_tools.command_line import check_least, superword_options, superwords_of
 from bpe_tokenizer_tools.formats import loaders
 from bpe_tokenizer_tools.patterns.digits import digits_from_the_right
 from bpe_tokenizer_tools.support import outputs
@@ -119,6 +120,9 @@ def _cmd_train(options: argparse.Namespace) -> int | None:
             pattern = superwords.get("pattern", SUPERBPE_PATTERN)
             superwords["pattern"] = digits_from_the_right(pattern)
     outputs.check_directory(options.output)
+    for token in filter(os.path.isfile, options.special_tokens):
+        problem = f"{token} is read as a special token, though a file has that name"
+        core.warn(f"{problem}; name files before --special-tokens, or after --corpus")
     if options.parity:
         _train_alike(options, more)
     else:
@@ -159,12 +163,8 @@ def _check_chat(options: argparse.Namespace) -> None:
     from bpe_tokenizer_tools.backends import checks
 
     checks.sampling(options.temperature, options.top_k, options.top_p)
-    for name, value, least in (
-        ("--max-tokens", options.max_new_tokens, 1),
-        ("--seed", options.seed, 0),
-    ):
-        if value is not None and value < least:
-            raise core.UsageError(f"argument {name}: expected {least} or more, got {value}")
+    check_least("--max-tokens", options.max_new_tokens, 1)
+    check_least("--seed", options.seed, 0)
     if "" in options.stop:
         raise core.UsageError("argument --stop: expected text, got ''")
     if sys.stdin is None and options.message in (None, "-"):

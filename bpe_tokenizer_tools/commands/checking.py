@@ -39,7 +39,7 @@ def expect_file(path: str, what: str) -> Path:
 
 
 def _check_options(add: Callable[..., Any]) -> None:
-    add("path", metavar="PATH", help="a file or a directory with a tokenizer, in any format")
+    add("path", metavar="PATH", help=core.TOKENIZER)
     loading_options(add)
 
 
@@ -78,7 +78,7 @@ def _cmd_check(options: argparse.Namespace) -> int:
 
 
 def _convert_options(add: Callable[..., Any]) -> None:
-    add("source", metavar="IN", help="a file or a directory with a tokenizer, in any format")
+    add("source", metavar="IN", help=core.TOKENIZER)
     add("target", metavar="OUT", help="the file to write; for gpt2 and directory, a directory")
     text = "format to write; by default from the name of OUT"
     add("--format", choices=_FORMATS, metavar="FORMAT", help=f"{text}: {', '.join(_FORMATS)}")

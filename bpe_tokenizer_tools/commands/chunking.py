@@ -10,7 +10,7 @@ from typing import Any
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.command_line import read_number
+from bpe_tokenizer_tools.command_line import check_least, read_number
 from bpe_tokenizer_tools.support.text import visible
 
 
@@ -52,6 +52,10 @@ def _pieces(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def _cmd_chunk(options: argparse.Namespace) -> None:
     if options.json and options.jsonl:
         raise core.UsageError("--json prints one object, --jsonl one for each piece; pass one")
+    check_least("--tokens", options.tokens, 1)
+    if options.overlap >= options.tokens:
+        problem = f"expected less than --tokens {options.tokens}, got {options.overlap}"
+        raise core.UsageError(f"argument --overlap: {problem}")
     if not options.file:
         raise core.UsageError("expected the path of a file, or '-', got ''")
     pieces = _pieces(options)

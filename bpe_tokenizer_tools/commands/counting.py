@@ -11,6 +11,7 @@ from typing import Any
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.command_line import check_least
 from bpe_tokenizer_tools.support.progress import bar, print_above
 from bpe_tokenizer_tools.support.text import printable, visible
 
@@ -29,8 +30,8 @@ def _tokens_options(add: Callable[..., Any]) -> None:
 
 
 def _cmd_tokens(options: argparse.Namespace) -> int:
-    if options.limit is not None and options.limit < 0:
-        raise core.UsageError(f"argument --limit: expected 0 or more, got {options.limit}")
+    check_least("--limit", options.limit, 0)
+    check_least("--num-workers", options.num_workers, 1)
     tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
     problems: list[str] = []
     paths = [*_paths(options.files or ["-"], problems)]

@@ -31,7 +31,8 @@ def _evaluate_options(add: Callable[..., Any]) -> None:
 
 
 def _text_options(add: Callable[..., Any]) -> None:
-    what = "files and directories by group; .jsonl, .parquet, .gz, .bz2, .xz and .zst are read too"
+    kinds = ".jsonl, .parquet, .gz, .bz2, .xz and .zst are read too"
+    what = f"files and directories by group, NAME= is optional; {kinds}"
     add("--texts", nargs="+", action="extend", metavar="NAME=PATH", help=what)
     lines = "one file per language; line n of each is the same sentence"
     add("--parallel", nargs="+", action="extend", metavar="NAME=PATH", help=lines)

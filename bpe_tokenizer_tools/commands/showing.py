@@ -41,8 +41,6 @@ def read_text(text: str | None, file: str | None) -> str:
         return "".join(core.text_chunks(expect_file(file, "a text file")))
     if text is None:
         raise core.UsageError("expected TEXT, --file FILE, or '-' to read stdin")
-    if os.path.isfile(text):
-        core.warn(f"{text} is shown as text, though a file has that name; --file reads the file")
     return text
 
 

@@ -70,7 +70,7 @@ def _open(options: argparse.Namespace) -> Registry:
 
 
 def _register_options(add: Callable[..., Any]) -> None:
-    add("path", metavar="PATH", help="a file or a directory with a tokenizer, in any format")
+    add("path", metavar="PATH", help=core.TOKENIZER)
     add("name", metavar="NAME", help="what to register it as: letters, digits, '.', '_' and '-'")
     text = "facts to keep with it, each as KEY=VALUE"
     add("--metadata", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=text)

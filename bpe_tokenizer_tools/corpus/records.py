@@ -64,7 +64,7 @@ def parquet_documents(
                 path,
                 "",
                 f"no column {text_field!r}, only {core.shorten(table.schema_arrow.names)}; "
-                "name the right one with text_field",
+                "name the right one with text_field (--text-field)",
             )
         for row, value in enumerate(_column(table, text_field, path)):
             yield from _good(lambda: _text_in(value, text_field, path, f"row {row}"), on_error)  # noqa: B023

@@ -17,6 +17,7 @@ Source: github.com/openai/tiktoken, tiktoken/load.py and tiktoken_ext/openai_pub
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import http.client
@@ -109,10 +110,19 @@ def _advice(name: str) -> str:
     for model, encoding in _MODELS.items():
         if name.lower().startswith(model):
             return f"did you mean {encoding!r}, the encoding of {model}?"
-    close = difflib.get_close_matches(name.lower(), NAMES, 1)
+    close = difflib.get_close_matches(name.lower(), NAMES, 1) or _beside(name)
     if not close and re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
         return f"for a repository on the HuggingFace Hub, write {_HUB + name!r}"
     return f"did you mean {close[0]!r}?" if close else f"expected {EXPECTED}"
+
+
+def _beside(name: str) -> list[str]:
+    """Return the path in the same directory with the most similar name, if there is one."""
+    folder, last = os.path.split(name)
+    with contextlib.suppress(OSError, ValueError):
+        close = difflib.get_close_matches(last, os.listdir(folder or "."), 1, 0.75)
+        return [os.path.join(folder, found) for found in close]
+    return []
 
 
 # -- The cache ----------------------------------------------------------------

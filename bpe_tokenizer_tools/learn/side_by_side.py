@@ -12,7 +12,7 @@ bytes per token                        8.710  2.989
 bytes per token, held out              6.923  2.903
 tokens of several words                    6      0
 tokens of a word and punctuation           0      0
-tokens that hold "the"                     8      2
+tokens with "the"                          8      2
 <BLANKLINE>
 longest tokens, no pattern: !·the·dog│.·the·dog│.·the·cat│?·the·cat│·the·dog│·the·cat│·the·│the·
 longest tokens, gpt2: ·the│·dog│·cat│the│·do│cat│he│do
@@ -31,7 +31,7 @@ import regex
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools.showing.view import shown
 from bpe_tokenizer_tools.support.tables import Table
-from bpe_tokenizer_tools.support.text import shortened
+from bpe_tokenizer_tools.support.text import Printed, shortened
 
 _NO_PATTERN = r"[\s\S]+"  # finds all of a text at once
 _SEVERAL_WORDS = regex.compile(r"\w\W+\w")
@@ -96,7 +96,7 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class SideBySide:
+class SideBySide(Printed):
     """Two tokenizers, trained on the same text to the same size; printing it shows a table."""
 
     without: Learned  # trained without a split pattern
@@ -115,7 +115,7 @@ class SideBySide:
         }
         if self.word:
             holding = [len(each.holding(self.word)) for each in both]
-            rows[f'tokens that hold "{self.word}"'] = holding
+            rows[f'tokens with "{self.word}"'] = holding
         names = ["", *(each.name for each in both)]
         return Table(names, [[what, *figures] for what, figures in rows.items()])
 

@@ -102,11 +102,10 @@ _Control = dict[int, AddedToken]
 
 def _checked(tokenizer: BPETokenizer, ids: Any) -> tuple[list[int], _Control]:
     """Return ids as a list, and the control tokens among them; all must be known."""
-    given = ids if type(ids) is list else core.plain_ids(ids)
-    distinct, known = {*given}, core.tokens(tokenizer)
-    if not all(type(id_) is int for id_ in distinct):
+    given, known = ids, core.tokens(tokenizer)
+    if type(ids) is not list or not {*map(type, ids)} <= {int}:
         given = core.plain_ids(ids)  # other kinds of integers; raises for anything else
-        distinct = {*given}
+    distinct = {*given}
     if not all(map(known.__contains__, distinct)):
         at, id_ = next((i, id_) for i, id_ in enumerate(given) if id_ not in known)
         problem = f"ids[{at}] is {id_}, which is not in the vocabulary"

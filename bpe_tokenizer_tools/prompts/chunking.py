@@ -143,7 +143,7 @@ def chunk(
     core.check_size("overlap", overlap, 0)
     if overlap >= max_tokens:
         raise ValueError(f"overlap must be less than max_tokens, {max_tokens}, got {overlap}")
-    if not isinstance(text, str) and (isinstance(text, bytes) or not isinstance(text, Iterable)):
+    if isinstance(text, (bytes, bytearray, memoryview)) or not isinstance(text, Iterable):
         raise TypeError(f"expected text or an iterable of strings, got {core.shorten(text)}")
     if callable(boundary):
         text = text if isinstance(text, str) else "".join(text)

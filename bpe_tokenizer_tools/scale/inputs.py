@@ -330,7 +330,7 @@ def _not_utf8(shard: Shard, error: UnicodeDecodeError, line: int) -> FileFormatE
     at = line + error.object[: error.start].count(b"\n")
     problem = f"not UTF-8 ({error.reason}, 0x{error.object[error.start]:02x})"
     return FileFormatError(
-        shard.label, f"line {at}", f"{problem}; convert it, or leave it out if it isn't text"
+        shard.label, f"line {at}", f"{problem}; convert it (iconv), or leave it out if not text"
     )
 
 

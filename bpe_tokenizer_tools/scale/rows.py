@@ -82,7 +82,7 @@ class BatchEncoder:
         if self.text_field not in columns:
             raise ValueError(
                 f"no field {self.text_field!r} in the batch, only {core.shorten(columns)}; "
-                "name the right one with text_field"
+                "name the right one with text_field (--text-field)"
             )
         rows = self._encode(_texts(batch[self.text_field], self.text_field))
         before = [] if self.bos_id is None else [self.bos_id]

@@ -38,7 +38,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.showing.page.template import fill
 from bpe_tokenizer_tools.showing.view import shown
 from bpe_tokenizer_tools.support import outputs
-from bpe_tokenizer_tools.support.text import display_width
+from bpe_tokenizer_tools.support.text import Printed, display_width
 
 _LONGEST = 2_000  # characters: a trace is for reading, and its page must be drawn
 
@@ -99,7 +99,7 @@ class Special(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Trace:
+class Trace(Printed):
     """All steps from a text to its ids; printing it shows them."""
 
     text: str  # the text as given

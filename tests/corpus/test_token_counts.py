@@ -237,8 +237,8 @@ def test_other_files_are_counted_where_one_fails(
     assert [line.split(": ", 2)[2] for line in err.splitlines()] == [
         "the corpus is empty: expected files in the directory empty",
         "nosuch.txt: No such file or directory",
-        "bad.txt: byte 5: not UTF-8 (invalid start byte); convert it, or leave it out if it isn't "
-        "text",
+        "bad.txt: byte 5: not UTF-8 (invalid start byte); convert it (iconv), or leave it out if "
+        "not text",
     ]
 
 
@@ -264,6 +264,13 @@ def test_a_limit(
     said = f"bpe-tokenizer: error: {n} tokens, more than --limit {n + more}\n"
     assert err == (said if status else "")
     assert run(capsys, "--tokenizer", tok, "--limit", "-1", path)[0] == 2
+
+
+@pytest.mark.parametrize("workers", ["0", "-1"])
+def test_a_number_of_workers(tok: Path, capsys: pytest.CaptureFixture[str], workers: str) -> None:
+    status, out, err = run(capsys, "--tokenizer", tok, "--num-workers", workers, stdin=b"x")
+    assert (status, out) == (2, "")
+    assert f"argument --num-workers: expected 1 or more, got {workers} (try" in err
 
 
 def test_special_tokens_and_text_fields(

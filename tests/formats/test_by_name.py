@@ -317,10 +317,29 @@ def test_special_tokens_and_a_pattern_may_be_given(server: Server, vocab_dir: Pa
         ),
     ],
 )
-def test_an_unknown_name(name: str, message: str, cache: Path) -> None:
+def test_an_unknown_name(
+    name: str, message: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
     with pytest.raises(FileNotFoundError) as caught:
         load(name)
     assert message in str(caught.value) and "no such file or directory; " in str(caught.value)
+
+
+def test_a_name_like_that_of_a_path(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for given, meant in (("model", "models"), ("models/mien", os.path.join("models", "mine"))):
+        with pytest.raises(FileNotFoundError, match="no such file or directory; did you") as caught:
+            load(given)
+        assert str(caught.value).endswith(f"did you mean {meant!r}?")
+    for given in ("other/mine", "models/mine2/x", "a\0b"):
+        with pytest.raises((FileNotFoundError, ValueError)) as refused:
+            load(given)
+        assert "did you mean" not in str(refused.value)
 
 
 @pytest.mark.parametrize(("name", "repo"), [("hf:org/model", "org/model"), ("hf:gpt2", "gpt2")])

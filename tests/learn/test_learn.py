@@ -599,7 +599,7 @@ def test_with_and_without_a_pattern(corpora: Callable[[str], str]) -> None:
     assert both.word == "the"
     assert len(both.without.several_words) > 10 and not both.split.several_words
     rows = {row[0]: row[1:] for row in both.table().rows}
-    assert rows['tokens that hold "the"'] == [
+    assert rows['tokens with "the"'] == [
         len(each.holding("the")) for each in (both.without, both.split)
     ]
 

@@ -304,7 +304,8 @@ def test_kinds_of_ids() -> None:
         ([97, -100], ValueError, r"ids\[1\] is -100.*leave out padding and masks"),
         ("low", TypeError, "ids must be integers"),
         ([1.5], TypeError, "sequence of integers"),
-        ([[97]], TypeError, "sequence of integers|unhashable"),
+        ([[97]], TypeError, "ids must be a sequence of integers: 'list' object cannot be"),
+        ([97, {}], TypeError, "ids must be a sequence of integers: 'dict' object cannot be"),
     ],
 )
 def test_what_is_no_id(ids: Any, error: type[Exception], message: str) -> None:

@@ -310,7 +310,9 @@ def test_a_character_that_does_not_fit() -> None:
         (("a", 5, 5), ValueError, "overlap must be less than max_tokens, 5, got 5"),
         (("a", 5, 0, "word"), ValueError, "boundary must be 'token', 'sentence', 'paragraph' or"),
         (("a", 5, 0, ["token"]), ValueError, "boundary must be 'token'.* or a function, got"),
-        ((b"a", 5), TypeError, "expected text or an iterable of strings"),
+        ((b"a", 5), TypeError, "expected text or an iterable of strings, got b'a'"),
+        ((bytearray(b"a"), 5), TypeError, "expected text or an iterable.* got bytearray"),
+        ((memoryview(b"a"), 5), TypeError, "expected text or an iterable.* got <memory"),
         ((5, 5), TypeError, "expected text or an iterable of strings"),
         (("ab", 5, 0, lambda text: [3]), ValueError, "boundary returned 3; expected places"),
         (("ab", 5, 0, lambda text: ["a"]), ValueError, "boundary returned 'a'; expected places"),
@@ -391,8 +393,8 @@ def test_standard_input_is_cut_as_it_comes(saved: Path) -> None:
         (["nothing.txt"], 1, "nothing.txt: no such file"),
         ([""], 2, "expected the path of a file, or '-', got ''"),
         (["-", "--json", "--jsonl"], 2, "--json prints one object, --jsonl one for each piece"),
-        (["-", "--tokens", "0"], 1, "max_tokens"),
-        (["-", "--tokens", "5", "--overlap", "5"], 1, "overlap must be less than max_tokens"),
+        (["-", "--tokens", "0"], 2, "argument --tokens: expected 1 or more, got 0"),
+        (["-", "--tokens", "5", "--overlap", "5"], 2, "--overlap: expected less than --tokens 5"),
     ],
 )
 def test_wrong_commands(

@@ -819,7 +819,7 @@ def bad_files(folder: Path) -> dict[Path, tuple[str, list[str]]]:
     add(
         "b.txt.gz",
         middle,
-        "line 4: not UTF-8 (invalid start byte, 0xff); convert it, or leave it out",
+        "line 4: not UTF-8 (invalid start byte, 0xff); convert it (iconv), or leave it out",
     )
     add("c.txt", as_text([*GOOD, "\r\nx"]) + b"\xe4\xb8", "line 2: not UTF-8", GOOD)
     record = json.dumps({"text": GOOD[1]}).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html as escaping
 import importlib
 import re
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ from hypothesis import given
 from oracles import need
 
 from bpe_tokenizer import BPETokenizer, EncodingResult
+from bpe_tokenizer_tools.learn.side_by_side import side_by_side
 from bpe_tokenizer_tools.showing import notebook
+from bpe_tokenizer_tools.showing.trace import trace
 from bpe_tokenizer_tools.showing.view import shown, view
 from bpe_tokenizer_tools.support.text import Printed
 
@@ -105,6 +108,13 @@ def test_reports_are_shown_as_they_are_printed(tokenizer: BPETokenizer) -> None:
     assert isinstance(report, Printed)
     html = report._repr_html_()
     assert html.startswith("<pre") and "a &lt;b&gt;" in html and "<b>" not in html
+
+
+def test_steps_are_shown_as_they_are_printed(tokenizer: BPETokenizer) -> None:
+    steps = trace("low <b>", tokenizer)
+    assert f"{escaping.escape(str(steps))}</pre>" in steps._repr_html_()
+    learned = side_by_side("the low lower lowest " * 20, 262)
+    assert f"{escaping.escape(str(learned))}</pre>" in learned._repr_html_()
 
 
 def test_rich_prints_the_tokens(tokenizer: BPETokenizer) -> None:

@@ -295,28 +295,6 @@ def test_command_reads_files_and_stdin(
         assert run(capsys, "--tokenizer", saved / "bytes", *source) == from_file
 
 
-@pytest.mark.filterwarnings("always")
-@pytest.mark.parametrize("command", ["view", "trace"])
-def test_command_says_that_a_text_is_the_name_of_a_file(
-    capsys: pytest.CaptureFixture[str],
-    saved: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    command: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("the").write_text("cat", encoding="utf-8")
-    for text, said in (
-        ("the", "the is shown as text, though a file has that name; --file reads the file"),
-        ("then", ""),
-        ("a\0b", ""),
-        (".", ""),
-    ):
-        assert bpe_tokenizer.main([command, "--tokenizer", str(saved / "one"), text]) == 0
-        out, err = capsys.readouterr()
-        assert out and err == (said and f"bpe-tokenizer: warning: {said}\n")
-
-
 @pytest.mark.parametrize(
     ("argv", "status", "problem"),
     [
