@@ -3351,8 +3351,8 @@ def _cut_vocab(definition: Definition, vocab_size: int) -> Definition:
     token = {id_: token for token, id_ in definition.vocab.items()}
     ids = {cast("int", token.id) for token in definition.added}
     smallest, size = 256 + len(ids), len({*token, *ids})
-    if not smallest <= vocab_size <= size:
-        most = f"{size} (what this tokenizer has), got {vocab_size}"
+    if not (hasattr(vocab_size, "__index__") and smallest <= vocab_size <= size):
+        most = f"{size} (what this tokenizer has), got {vocab_size!r}"
         raise ValueError(f"vocab_size must be from {smallest} (bytes and added tokens) to {most}")
     vocab = {token: id_ for token, id_ in definition.vocab.items() if len(token) == 1}
     merges: list[tuple[int, int]] = []

@@ -56,15 +56,30 @@ def changes(text: str, size: int, n: int) -> dict[str, list[str]]:
 
 def _rows(vocabulary: Vocabulary, alone: bool = False) -> dict[str, Row]:
     tokenizer, other = ours(vocabulary), ours(vocabulary)
-    one, two = tokenizer.incremental(), tokenizer.incremental()
-    held: list[int] = []
+    one, two, three = (tokenizer.incremental() for _ in range(3))
+    held, grown = list[int](), list[int]()
+    n_had, more = 0, ""
 
     def update(text: str) -> list[int]:
         start, stop, new = two.update(text)
         held[start:stop] = new
         return held
 
+    def cut(text: str) -> None:
+        nonlocal n_had, more
+        if len(text) <= n_had:  # the first one again
+            n_had = 0
+            three.clear()
+            grown.clear()
+        n_had, more = len(text), text[n_had:]
+
+    def append(text: str) -> list[int]:
+        start, stop, new = three.append(more)
+        grown[start:stop] = new
+        return grown
+
     rows: dict[str, Row] = {
+        "session.append": append,
         "session.update": update,
         "session.encode": one.encode,
         "a copy of the list of ids": lambda text: held.copy(),
@@ -77,26 +92,30 @@ def _rows(vocabulary: Vocabulary, alone: bool = False) -> dict[str, Row]:
         theirs = _transformers(tokenizer)
         rows["transformers"] = lambda text: theirs(text, add_special_tokens=False)["input_ids"]
 
-    def empty(text: str) -> str:
-        other.clear_cache()
-        return text
-
+    before: dict[str, Callable[[Any], Any]] = {
+        "session.append": cut,
+        "encode, cache emptied": lambda text: other.clear_cache(),
+    }
     return {
-        name: _prepared(row, empty if "emptied" in name else None) for name, row in rows.items()
+        name: _prepared(row, before.get(name), name == "session.append")
+        for name, row in rows.items()
     }
 
 
-def _prepared(row: Row, before: Callable[[Any], Any] | None) -> Row:
+def _prepared(row: Row, before: Callable[[Any], Any] | None, appends: bool = False) -> Row:
     """Return a row that measures its own time, without the preparation before it.
 
-    Each call gets a new string, made just before, as a server joins a conversation.
+    Each call gets a new string, made just before, as a server joins a conversation; but
+    `append` gets none, so nothing is joined for it.
     """
 
     def run(given: Any) -> Any:
-        return row(before(given) if before else given)
+        if before:
+            before(given)
+        return row(given)
 
     def seconds(given: Any) -> float:
-        if isinstance(given, str):
+        if isinstance(given, str) and not appends:
             given = "".join([given[:-1], given[-1:]])
         if before:
             before(given)
@@ -124,12 +143,22 @@ def measure(
         rows = _rows(vocabulary, alone)
         if alone:
             rows.pop("encode, cache emptied")
+        if "more" not in kind:
+            rows.pop("session.append")
         for version in versions[:2]:
             expected = rows[_BASE](version)
             assert all(row(version) == expected for row in rows.values())
         for row in rows.values():
             row(versions[0])
-        seconds = interleaved(rows, versions[1:])
+        groups = [rows]
+        if alone:
+            groups = [{name: row} for name, row in rows.items()]
+            rows[_BASE](versions[-1])  # or the first row would be the one that meets new words
+        seconds = {
+            name: took
+            for group in groups
+            for name, took in interleaved(group, versions[1:]).items()
+        }
         tables.append(
             {
                 "about": ["incremental", vocabulary.name, name, kind],
@@ -290,8 +319,7 @@ def main() -> None:
     parser.add_argument(
         "--alone",
         action="store_true",
-        help="leave out what empties the processor's caches between two rows: other libraries, "
-        "and encoding with an empty cache",
+        help="let each row run by itself, so that none empties the processor's caches for another",
     )
     parser.add_argument("--threads", action="store_true", help="measure two threads")
     parser.add_argument("--figure", type=Path, metavar="FILE.svg", help="draw a conversation")

@@ -108,6 +108,22 @@ def test_encoding(tokenizer: BPETokenizer, name: str, kind: str) -> None:
     check(make, 6_000)
 
 
+def test_appending(tokenizer: BPETokenizer) -> None:
+    """A long text, of ten characters at a time."""
+
+    def make(n: int) -> Call:
+        session = tokenizer.incremental()
+
+        def call() -> None:
+            session.clear()
+            for _ in range(n):
+                session.append("the cat, ")
+
+        return call
+
+    check(make, 3_000)
+
+
 @pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("change", ["first", "grows", "in the middle"])
 def test_a_session(tokenizer: BPETokenizer, change: str, kind: str) -> None:

@@ -177,9 +177,6 @@ def _check_count(options: argparse.Namespace) -> None:
         raise core.UsageError("--max-token-length goes with --superwords")
     if options.whole is not None and options.superwords is None:
         raise core.UsageError("--whole goes with --superwords; other counts need only be added up")
-    if options.superwords is not None and is_share:
-        problem = "--superwords does not go with --shard-index, which counts pre-tokens only"
-        raise core.UsageError(f"{problem}: leave it to the run without a share")
     if options.work_dir == "":
         raise core.UsageError("expected the path of a directory for --work-dir, got ''")
 
@@ -243,7 +240,8 @@ def _cmd_count(options: argparse.Namespace) -> None:
         return
     with _only_results(options.executor):
         if options.shard_index is not None:
-            report = job.count_share(options.shard_index, options.num_shards)
+            share = options.shard_index, options.num_shards
+            report = job.count_share(*share, options.min_frequency)
         else:
             report = job.to_file(options.output, options.min_frequency)
             if options.work_dir is None:

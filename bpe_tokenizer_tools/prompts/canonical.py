@@ -31,9 +31,9 @@ class Difference(NamedTuple):
 
 
 def is_canonical(tokenizer: BPETokenizer, ids: Any, allowed_special: Any = "none") -> bool:
-    """Return whether ids are those that `encode` gives for their text.
+    """Return whether ids are those that `encode` gives for their text, when decoded.
 
-    See `first_noncanonical`, which says where they are not.
+    See `first_noncanonical`, which says exactly what that means, and where they are not.
 
     >>> tokenizer = BPETokenizer().train("low lower lowest " * 9, vocab_size=262, verbose=False)
     >>> is_canonical(tokenizer, tokenizer.encode("lowest"))
@@ -49,15 +49,21 @@ def first_noncanonical(
 ) -> int | None:
     """Return the first index where encoding the ids' text gives another id; None for nowhere.
 
-    Control tokens count as themselves, wherever they are: the results of `encode` and
-    `apply_chat_template` are canonical, even with tokens around a text.  Ids that don't form valid
-    UTF-8 are not canonical.  If the ids end too early, the index is their number.
+    For ids without control tokens, the other ids are those of
+    ``encode(decode(ids), allowed_special=allowed_special)``, except that with "none" text can't
+    give any control token.  If there are control tokens, they count as themselves, and each stretch
+    of text between two of them is decoded and encoded by itself.  Ids that don't form valid UTF-8
+    are not canonical.  If the ids end too early, the index is their number.
+
+    So the results of `encode` and `apply_chat_template` are canonical, even with tokens around a
+    text.  The exception: if normalizing makes text spell an added token that the text as given did
+    not, `encode` gives ordinary ids.  Decoded, they spell the token, so `encode` then gives that.
 
     Args:
         ids: a list, or a one-dimensional array or tensor.
         allowed_special: how to encode text that spells a control token in ordinary tokens.  With
-            "none" it stays text, like user-supplied text in chats.  With "all" or a set it is
-            encoded as by `encode` with that argument.
+            "none" it stays text, like user-supplied text in chats, even if `encode` always finds
+            the token.  With "all" or a set it is encoded as by `encode` with that argument.
 
     Raises:
         ValueError: an id is not in the vocabulary.

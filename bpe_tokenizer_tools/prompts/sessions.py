@@ -9,7 +9,8 @@ the first checkpoint in the shared end; everything else stays.
     new text    | The cat | sat on | the dog | and slept. |
                   shared  | shared | encoded | shared
 
-So a call costs the change and a comparison of both texts.  The ids are those of `encode`.
+So a call costs the change and a comparison of both texts.  `append` is told that there is nothing
+to compare, so it costs the change alone.  The ids are those of `encode`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ _NONE: frozenset[str] = frozenset()
 Tokens = frozenset[str]
 _Around = tuple[Sequence[int], Sequence[int]]  # ids before a text, and after it
 _NOTHING_AROUND: _Around = (), ()
+_PLAIN = _NONE, _NOTHING_AROUND  # how text is encoded without any options
 
 
 class Change(NamedTuple):
@@ -187,10 +189,22 @@ class _Kept:
         # In C, they compare strings without copies of their parts.
         self._shared_start = getattr(way.encoder, "shared_start", _shared_start)
         self._shared_end = getattr(way.encoder, "shared_end", _shared_end)
-        self.text, self.ids = "", list[int]()
+        self._parts, self.ids = [""], list[int]()  # the parts of the text
+        self._tail: str | None = None  # from the character before the last checkpoint on, if known
         self.runs: Runs | None = None
         # Of each checkpoint, rising: its place, where its proof ends, and the ids before it.
         self.at, self.proof_ends, self.n_ids = list[int](), list[int](), list[int]()
+
+    @property
+    def text(self) -> str:
+        """The last text."""
+        if len(self._parts) > 1:
+            self._parts = ["".join(self._parts)]
+        return self._parts[0]
+
+    @text.setter
+    def text(self, text: str) -> None:
+        self._parts, self._tail = [text], None
 
     def go_on(self, text: str, runs: Runs | None) -> Change:
         """Encode another text.  If that fails, nothing changes."""
@@ -218,25 +232,49 @@ class _Kept:
         """
         if not self.at or runs:
             return None
-        start, stop, before, after = self.at[-1], len(text), self.n_ids[-1], len(self.ids)
-        if not self.proof_ends[-1] <= stop <= start + SPACING:
+        if not self.proof_ends[-1] <= len(text) <= self.at[-1] + SPACING:
             return None
         if self._shared_start(self.text, text) < self.proof_ends[-1]:
             return None
+        change = self._grow(text, 0)
+        self.text = text
+        return change
+
+    def append(self, more: str) -> Change | None:
+        """Do what `grow` does if only this is new, without looking at the text before it."""
+        if not self.at:
+            return None
+        start = self.at[-1] - 1
+        last = self.text[start:] if self._tail is None else self._tail
+        tail = last + more
+        if len(tail) > SPACING or self.proof_ends[-1] > start + len(last):
+            return None
+        change = self._grow(tail, start)
+        self._tail = tail[self.at[-1] - 1 - start :]
+        # Joined like this, there are few parts, and none is copied often.
+        parts = self._parts
+        parts.append(more)
+        while len(parts) > 1 and len(parts[-2]) < 2 * len(parts[-1]):
+            parts[-2:] = [parts[-2] + parts[-1]]
+        return change
+
+    def _grow(self, text: str, offset: int) -> Change:
+        """Encode what is behind the last checkpoint, of a text without its first characters."""
+        start, stop = self.at[-1] - offset, len(text)
+        before, after = self.n_ids[-1], len(self.ids)
         found, encode = self.way.borders.last(text, start, stop), self.way.encode
         if found:
             place, proof_end = found
             new = encode(text, None, start, place)
             n_ids = before + len(new)
             new += encode(text, None, place, stop)
-            self.at.append(place)
-            self.proof_ends.append(proof_end)
+            self.at.append(place + offset)
+            self.proof_ends.append(proof_end + offset)
             self.n_ids.append(n_ids)
             self._thin(len(self.at) - 2)
         else:
             new = encode(text, None, start, stop)
         self.ids[before:] = new
-        self.text = text
         return Change(before, after, new)
 
     def _thin(self, i: int) -> None:
@@ -346,6 +384,7 @@ class Session:
         self._key: object = None
         self._around = _NOTHING_AROUND
         self._n_ids = 0  # of the last result
+        self._interrupted = False  # by an exception that left the last text unknown
         self._read(core.frozen(tokenizer), "", **options)  # checks them
 
     def encode(self, text: str, **options: Any) -> list[int]:
@@ -373,10 +412,57 @@ class Session:
         with self._alone:
             return self._encode(text, options)
 
+    def append(self, text: str, **options: Any) -> Change:
+        """Go on to the last text with this one at its end, and return what changes.
+
+        This does what `update` does with the whole text, but needs neither that nor a comparison.
+        So it takes as long for a text of any length.
+
+        Raises:
+            ValueError: the last text is unknown, as it was a conversation, or a call was
+                interrupted; pass the whole text to `update`.
+
+        >>> session = BPETokenizer().incremental()
+        >>> ids = session.encode("Hi there.")
+        >>> start, stop, ids[start:stop] = session.append(" Bye.")
+        >>> ids == session.encode("Hi there. Bye.")
+        True
+        """
+        with self._alone:
+            core.utf8_length(text)  # checks it
+            problem = "the last call was interrupted" if self._interrupted else ""
+            if self._kept and isinstance(self._key, tuple):
+                problem = "the last text was a conversation, from apply_chat_template"
+            if problem:
+                raise ValueError(f"{problem}; call update with the whole text first")
+            if (change := self._append(text, options)) is not None:
+                return change
+            last = self._kept.text if self._kept else ""
+            return self._encode(last + text, options)
+
+    def _append(self, text: str, options: dict[str, Any]) -> Change | None:
+        """Append text if that changes little, and the same way as in the last call."""
+        now, kept = core.frozen(self.tokenizer), self._kept
+        given = {**self._options, **options} if options else self._options
+        if not kept or kept.way.encoder is not core.encoder(now) or "disallowed_special" in given:
+            return None
+        if (self._read(now, "", **given) if given else _PLAIN) != (self._key, self._around):
+            return None
+        self._kept, self._interrupted = None, True
+        change = kept.append(text)
+        self._kept, self._interrupted = kept, False
+        if change is None:
+            return None
+        before, after = self._around
+        self._n_ids = len(before) + len(kept.ids) + len(after)
+        start, stop, new = change
+        return Change(start + len(before), stop + len(before), new) if before else change
+
     def clear(self) -> None:
         """Forget the last text; the next change refers to an empty list."""
         with self._alone:
             self._kept, self._n_ids, self._around = None, 0, _NOTHING_AROUND
+            self._interrupted = False
 
     def encode_segments(
         self,
@@ -407,7 +493,7 @@ class Session:
         now = core.frozen(self.tokenizer)
         given = {**self._options, **options} if options else self._options
         if not given and type(text) is str:  # nothing to check: most calls
-            allowed, around = _NONE, _NOTHING_AROUND
+            allowed, around = _PLAIN
         else:
             allowed, around = self._read(now, text, **given)
         return self._go_on(
@@ -450,7 +536,7 @@ class Session:
         last: _Around | None = self._around
         if not kept or self._key != key or kept.way.encoder is not core.encoder(now):
             kept, last = _Kept(make_way()), None
-        was, self._kept = self._kept, None  # if anything interrupts what follows
+        was, self._kept, self._interrupted = self._kept, None, True  # if anything does
         try:
             change = kept.grow(*given) or kept.go_on(*given)
         except _SpelledError:
@@ -458,11 +544,11 @@ class Session:
             kept.ids = encode_whole()  # without a text: the next one starts over
             last = None
         except ValueError:
-            self._kept = was
+            self._kept, self._interrupted = was, False
             encode_whole()  # names a lone surrogate by its place in the whole text
             raise
         before, after = around
-        self._kept, self._key, self._around = kept, key, around
+        self._kept, self._key, self._around, self._interrupted = kept, key, around, False
         self._n_ids = len(before) + len(kept.ids) + len(after)
         if last != around:
             return Change(0, n_ids, self._result())

@@ -235,8 +235,14 @@ class CountReport(JobReport):
     pretokens: int | None = None  # all in all; None in a share, which adds nothing up
     distinct: int | None = None  # how many different ones there were; or None
     left: int | None = None  # how many different ones are left; or None
+    # what other shares have to count before this one, with superwords, can go on; None if nothing
+    waits_for: str | None = None
 
     def _lines(self) -> list[str]:
+        if self.waits_for is not None:
+            return [
+                f"counted {self.waits_for}; once all shares have, run them again, or one without"
+            ]
         if self.pretokens is None:
             return ["counted; a run without a share adds up"]
         lines = [f"{self.pretokens:,} pre-tokens, {self.distinct:,} distinct"]
@@ -271,6 +277,17 @@ class Counting(Work):
         executor = Executor("local", 1) if is_little else self.executor
         markers.update(self.do("adding up", _merge_partition, wanted, tasks, executor))
         return [markers[name] for name in partitions]
+
+    def added(self, shards: Sequence[Shard]) -> dict[bytes, int]:
+        """Add up all partitions in memory.
+
+        Unlike `reduce`, this writes nothing, so other shares of the job may do it at the same time.
+        """
+        total: dict[bytes, int] = {}
+        for pieces in self._pieces(shards).values():
+            for file, piece in pieces:
+                _add(total, runs.read_piece(self.folder / file, piece))
+        return total
 
     def has_pieces(self, shards: Sequence[Shard]) -> bool:
         """Return True if anything was counted."""
@@ -319,7 +336,7 @@ class CountJob(Job):
     """The counting of a corpus of any size, by these options and those of every `Job`.
 
     `counts` gives the counts in memory, `to_file` writes them without having them there, and
-    `count_share` does a share of the first step, on one machine of several.
+    `count_share` does a share of the work, on one machine of several.
 
     >>> job = CountJob("corpus/*.jsonl.zst", "llama3", normalizer=None, work_dir="counting")
     >>> job.partitions
@@ -405,25 +422,38 @@ class CountJob(Job):
         with contextlib.suppress(OSError):
             Path(self.work_dir).rmdir()
 
-    def count_share(self, index: int, of: int) -> CountReport:
+    def count_share(self, index: int, of: int, min_frequency: int = 1) -> CountReport:
         """Count every `of`-th shard, from number `index` on, and leave it in `work_dir`.
 
         So does each of `of` machines that share a file system; then `counts` or `to_file`, with the
         same `work_dir`, finds all shards counted, and adds them up.
+
+        With superwords, there are three rounds.  Each share counts pre-tokens; once all of them are
+        there, neighbors; then runs.  Call it again for each round, with all shares, or leave the
+        rest to the run without a share.  `min_frequency` is that of `counts` or `to_file`, as it
+        decides what neighbors are; pre-tokens are counted whatever it is.
         """
         if self.work_dir is None:
             raise ValueError("a share of a job needs work_dir, on a file system that all share")
         self._check_share(index, of)  # before a folder is made
-        if self.superwords is not None:
-            problem = "shares count pre-tokens, and superwords need all of them first"
-            raise ValueError(f"{problem}: leave superwords to the run without a share")
-        with self._begun(slice(index, None, of)) as (work, _):
-            return self._report(work)
+        self._check_least(min_frequency)
+        share = slice(index, None, of)
+        with self._begun(share) as (work, shards):
+            if self.superwords is None:
+                return self._report(work)
+            from bpe_tokenizer_tools.scale import superword_counting
+
+            missing = superword_counting.count_share(self, work, shards, share, min_frequency)
+            return self._report(work, waits_for=missing)
 
     def _report(
-        self, work: Work, min_frequency: int = 1, partitions: Iterable[Mapping[str, Any]] = ()
+        self,
+        work: Work,
+        min_frequency: int = 1,
+        partitions: Iterable[Mapping[str, Any]] = (),
+        waits_for: str | None = None,
     ) -> CountReport:
-        report = CountReport(**work.facts(), min_frequency=min_frequency)
+        report = CountReport(**work.facts(), min_frequency=min_frequency, waits_for=waits_for)
         if partitions:
             report = replace(
                 report,

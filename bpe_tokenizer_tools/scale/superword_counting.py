@@ -4,6 +4,9 @@ Counts of pre-tokens come first, and stage one is learned from them, here.  Then
 twice more: to count which tokens of stage one are neighbors, and, once it is known where text can
 be cut, to count the runs between the cuts.  Each of these passes has a folder of its own in the
 job's, with markers, so what is done is found again.
+
+Each pass depends on the sum of the pass before.  So a share of a job, on one machine of several,
+stops where it needs what another share has not counted yet, and goes on there in its next run.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import itertools
 import shutil
 import sys
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -136,21 +139,31 @@ def _leave(
     return marker
 
 
+class _MissingError(Exception):
+    """Other shares have to count something first."""
+
+
 class _Shards:
-    """Shards as a source for `superwords.Stages`: each call is a pass over all of them."""
+    """Shards as a source for `superwords.Stages`: each call is a pass over all of them.
+
+    With a share, it is a pass over those, and needs the others to have had it.
+    """
 
     def __init__(
-        self, job: CountJob, folder: Path, shards: Sequence[Shard], settings: _Settings
+        self,
+        job: CountJob,
+        folder: Path,
+        shards: Sequence[Shard],
+        settings: _Settings,
+        share: slice | None,
     ) -> None:
-        self._job, self._shards, self._settings = job, shards, settings
+        self._job, self._shards, self._settings, self._share = job, shards, settings, share
         self._folder = folder / f"{_PREFIX}{settings.digest[:16]}"
 
     def pairs(self, most: int) -> Any:
         """Count pairs of neighbors in all shards."""
         settings, total = replace(self._settings, most=most), pair_counter(most)
-        with self._done(
-            f"pairs-{most}", settings, "counting neighbors", _count_pairs, Work
-        ) as work:
+        with self._done(f"pairs-{most}", settings, "neighbors", _count_pairs, Work) as work:
             for shard in self._shards:
                 marker = work.markers[shard]
                 (name,) = marker["files"]
@@ -162,10 +175,13 @@ class _Shards:
         kept = array("I", itertools.chain.from_iterable(sorted(keep))).tobytes()
         settings = replace(self._settings, keep=kept, partitions=self._job.partitions)
         name = f"runs-{hashlib.sha256(kept).hexdigest()[:16]}"
-        with self._done(name, settings, "counting runs", _count_runs, Counting) as work:
-            partitions = work.reduce(self._shards, 1) if work.has_pieces(self._shards) else []
-            pieces = work.merged(partitions)
-            found = (item for path, piece in pieces for item in runs.scan_piece(path, piece))
+        with self._done(name, settings, "runs", _count_runs, Counting) as work:
+            if self._share is not None:
+                found: Iterable[tuple[bytes, int]] = work.added(self._shards).items()
+            else:
+                partitions = work.reduce(self._shards, 1) if work.has_pieces(self._shards) else []
+                pieces = work.merged(partitions)
+                found = (item for path, piece in pieces for item in runs.scan_piece(path, piece))
             return runs_of((run.decode(), count) for run, count in found)
 
     @contextlib.contextmanager
@@ -173,14 +189,22 @@ class _Shards:
         self, name: str, settings: _Settings, what: str, function: Any, kind: Any
     ) -> Iterator[Any]:
         """Do a pass over all shards that have not had it."""
-        with job_folder.open_folder(self._folder / name, shared=False) as folder:
+        share = self._share
+        with job_folder.open_folder(self._folder / name, shared=share is not None) as folder:
             work = kind(self._job, folder, settings)
-            work.do_shards(what, function, work.look(self._shards))
+            tasks = work.look(self._shards if share is None else self._shards[share])
+            work.do_shards(f"counting {what}", function, tasks)
+            if work.look([shard for shard in self._shards if shard not in work.markers]):
+                raise _MissingError(what)
             yield work
 
 
 def count(
-    job: CountJob, folder: Path, shards: Sequence[Shard], counts: PretokenCounts
+    job: CountJob,
+    folder: Path,
+    shards: Sequence[Shard],
+    counts: PretokenCounts,
+    share: slice | None = None,
 ) -> SuperwordCounts:
     """Count the runs of shards whose pre-tokens are counted, and return both counts.
 
@@ -192,7 +216,31 @@ def count(
     facts = [stages.digest(), dataclasses.asdict(options), training.longest, training.contents]
     digest = hashlib.sha256(core.to_json([*facts, training.vocab_size]).encode()).hexdigest()
     settings = _Settings(stages.numbering, digest, job._reading())
-    return stages.counts(_Shards(job, folder, shards, settings), counts, whole)
+    return stages.counts(_Shards(job, folder, shards, settings, share), counts, whole)
+
+
+def count_share(
+    job: CountJob, work: Counting, shards: Sequence[Shard], share: slice, min_frequency: int
+) -> str | None:
+    """Count as much of a share, whose pre-tokens are counted, as other shares allow.
+
+    Returns what they have to count before this one can go on; None if all is counted.
+    """
+    everything = Counting(job, work.folder, work.settings)
+    left = everything.look(shards)
+    counts = PretokenCounts({}, **everything.made())
+    if job.whole is None:  # if not, all that follows depends on the whole
+        if left:
+            return "pre-tokens"
+        if not everything.has_pieces(shards):
+            raise ValueError(core.EMPTY)
+        added = everything.added(shards)
+        counts.update((key, count) for key, count in added.items() if count >= min_frequency)
+    try:
+        count(job, work.folder, shards, counts, share)
+    except _MissingError as missing:
+        return str(missing)
+    return None
 
 
 def training_of(job: CountJob, counts: PretokenCounts) -> tuple[Training, superwords.Superwords]:

@@ -48,6 +48,7 @@ def align(
     Block(start=0, end=3, ids_a=[108, 111, 119], ids_b=[257])
     Block(start=3, end=5, ids_a=[101, 114], ids_b=[258])
     """
+    _check(a, b)
     ids_a = a.encode(text, allowed_special=allowed_special)
     ids_b = b.encode(text, allowed_special=allowed_special)
     raw = text.encode()
@@ -157,6 +158,7 @@ def intersection(a: BPETokenizer, b: BPETokenizer) -> Intersection:
     >>> len(both), both.b_to_a[255:]
     (256, [255, -1])
     """
+    _check(a, b)
     of_a, of_b = token_bytes(a), token_bytes(b)
     ids_a, ids_b = _ids_by_bytes(a, of_a), _ids_by_bytes(b, of_b)
     return Intersection(
@@ -164,6 +166,12 @@ def intersection(a: BPETokenizer, b: BPETokenizer) -> Intersection:
         [ids_b.get(token, -1) if token else -1 for token in of_a],
         [ids_a.get(token, -1) if token else -1 for token in of_b],
     )
+
+
+def _check(a: object, b: object) -> None:
+    for name, given in (("a", a), ("b", b)):
+        if not isinstance(given, BPETokenizer):
+            raise TypeError(f"{name} must be a BPETokenizer, got {core.shorten(given)}")
 
 
 def _ids_by_bytes(tokenizer: BPETokenizer, table: list[bytes | None]) -> dict[bytes, int]:

@@ -173,13 +173,13 @@ def _check(
     given = [corpus is not None, counts is not None]
     if all(given) or not (any(given) or tokens is not None):
         raise TypeError("extend() takes either a corpus or counts=..., or only tokens=[...]")
-    if isinstance(tokens, (str, bytes)):
+    if isinstance(tokens, (str, bytes)) or not isinstance(tokens, (Iterable, type(None))):
         raise TypeError(f"tokens must be a list of strings, got {core.shorten(tokens)}")
     for name, value in (("add", add), ("min_frequency", min_frequency)):
         if value is None:
             raise TypeError(f"{name} must be an int, got None")
         core.check_size(name, value, 0)
-    strings = list(tokens or ())
+    strings = [] if tokens is None else list(tokens)
     for string in strings:
         if not isinstance(string, str):
             raise TypeError(f"tokens must be strings, got {core.shorten(string)}")

@@ -183,7 +183,7 @@ def _check(
 
 
 def _listed(keep: Any) -> list[Any]:
-    if isinstance(keep, (str, bytes)) or not isinstance(keep, Iterable):
+    if isinstance(keep, (str, bytes, bytearray)) or not isinstance(keep, Iterable):
         raise TypeError(f"keep must be a list of tokens, got {core.shorten(keep)}")
     return list(keep)
 

@@ -968,6 +968,9 @@ def test_cutting_down_has_limits_and_keeps_the_original() -> None:
     for size in (256, len(whole) + 1):
         with pytest.raises(ValueError, match="vocab_size"):
             whole.with_vocab_size(size)
+    for wrong in (None, "300", 270.0, [300]):
+        with pytest.raises(ValueError, match=r"vocab_size must be from 257 .* got "):
+            whole.with_vocab_size(wrong)  # type: ignore[arg-type]
 
 
 def test_the_report_says_what_was_done() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,118 @@ def test_stretches_between_control_tokens(ids: list[int]) -> None:
     for start, end, encoded in reversed(differences(tokenizer, ids)):
         changed = changed[:start] + encoded + changed[end:]
     assert changed == again
+
+
+# -- Text that normalizing changes -------------------------------------------------
+
+# Each of these may only come out of normalizing: from what is composed, decomposed or full-width.
+SPELLED = (
+    AddedToken("<think>", special=False),
+    AddedToken("e\u0301", special=False),
+    AddedToken("\ufb01", special=False),
+    AddedToken("  ", special=False),
+    AddedToken("\u1ec7", special=False),
+    AddedToken("\u1ebfx", special=False, normalized=True),
+)
+SPELLED_TEXT = {"\ufb01", "  ", "\u1ec7"}  # white space and single characters control nothing
+SPELLING = (
+    "＜ think ＞ < ＜s＞ <s> \ufb01 fi f i e \u0301 é É \u1ec7 e\u0323\u0302 ế x Å \u212b".split()
+)
+SPELLING += [
+    " ",
+    "\u00a0",
+    "\u2003",
+    "\n",
+    "low",
+    "ｌｏｗ",
+    "①",
+    "世",
+    "한",
+    "\u1112\u1161",
+    "\u11ab",
+]
+FORMS = ["NFC", "NFD", "NFKC", "NFKD"]
+
+
+@functools.cache
+def spelled(normalizer: str, control: bool) -> BPETokenizer:
+    """Return a tokenizer with these tokens, or with those alone that control nothing."""
+    tokenizer = BPETokenizer("llama3", normalizer=normalizer).train(TEXT, 290, verbose=False)
+    made = {token.content: id_ for id_, token in enumerate([AddedToken("<s>"), *SPELLED], 290)}
+    tokenizer.add_special_tokens(
+        [
+            dataclasses.replace(token, id=made[token.content])
+            for token in (AddedToken("<s>"), *SPELLED)
+            if control or token.content in SPELLED_TEXT
+        ]
+    )
+    return tokenizer
+
+
+@pytest.mark.parametrize("block", [3, 2**12])
+def test_what_is_promised(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By brute force, with tokens that appear in the text only when it is normalized."""
+    monkeypatch.setattr(canonical, "_BLOCK", block)
+    kinds = st.sampled_from(["none", "all", (), ("<s>",)])
+
+    @settings(max_examples=examples(300))
+    @given(
+        st.lists(st.sampled_from(SPELLING), max_size=9).map("".join),
+        st.sampled_from(FORMS),
+        kinds,
+        kinds,
+        st.integers(0, 9),
+        st.booleans(),
+    )
+    def check(text: str, form: str, given_with: Any, seen: Any, at: int, in_bytes: bool) -> None:
+        tokenizer = spelled(form, True)
+        given_with, seen = (
+            set(each) if type(each) is tuple else each for each in (given_with, seen)
+        )
+        ids = tokenizer.encode(text, allowed_special=given_with)
+        if in_bytes:
+            ids[at : at + 1] = tokenizer.decode_bytes(ids[at : at + 1])
+        again = again_by_stretches(tokenizer, ids, form, seen)
+        assert tokenizer.first_noncanonical(ids, seen) == first_difference(ids, again)
+        assert tokenizer.is_canonical(ids, seen) == (ids == again)
+        changed = ids
+        for start, end, encoded in reversed(differences(tokenizer, ids, seen)):
+            changed = changed[:start] + encoded + changed[end:]
+        assert changed == again
+
+    check()
+
+
+def again_by_stretches(tokenizer: BPETokenizer, ids: list[int], form: str, seen: Any) -> list[int]:
+    if seen == "none":  # text gives no control token
+        encode: Callable[[str], list[int]] = spelled(form, False).encode
+    else:
+        encode = functools.partial(tokenizer.encode, allowed_special=seen)
+    tokens = tokenizer.added_tokens
+    control = {token.id for token in tokens if token.content not in SPELLED_TEXT}
+    again: list[int] = []
+    stretch: list[int] = []
+    for id_ in [*ids, None]:
+        if id_ is not None and id_ not in control:
+            stretch.append(id_)
+            continue
+        again += encode(tokenizer.decode(stretch))
+        again += [] if id_ is None else [id_]
+        stretch = []
+    return again
+
+
+def test_tokens_that_normalizing_spells() -> None:
+    tokenizer = spelled("NFKD", True)
+    wide = tokenizer.encode("low ＜think＞")
+    assert tokenizer.decode(wide) == "low <think>"
+    assert tokenizer.encode("low <think>") != wide
+    assert tokenizer.is_canonical(wide)  # in a chat it would stay text
+    assert tokenizer.first_noncanonical(wide, set()) == len(tokenizer.encode("low "))
+    spaces = tokenizer.encode("low\u2003\u2003")
+    assert tokenizer.first_noncanonical(spaces) == len(tokenizer.encode("low"))
+    composed = spelled("NFC", True)
+    assert not composed.is_canonical(composed.encode("e\u0323\u0302"))
 
 
 # -- Special tokens and templates --------------------------------------------------

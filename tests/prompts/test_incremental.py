@@ -72,10 +72,18 @@ def many_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_same(tokenizer: BPETokenizer, texts: list[str], **options: Any) -> None:
-    """Check each text in a session, and that changes lead from one to the next."""
+    """Check each text in a session, and that changes lead from one to the next.
+
+    In a third session, the second half of each text is appended to the first.
+    """
     session, changes = tokenizer.incremental(), tokenizer.incremental(**options)
+    growing, grown = tokenizer.incremental(**options), list[int]()
     ids: list[int] = []
-    for text in texts:
+    for number, text in enumerate(texts):
+        at = len(text) // (2 + number % 3)
+        for start, stop, new in (growing.update(text[:at]), growing.append(text[at:])):
+            grown[start:stop] = new
+        assert grown == tokenizer.encode(text, **options)
         expected = tokenizer.encode(text, **options)
         assert session.encode(text, **options) == expected
         start, stop, new = changes.update(text)
@@ -171,6 +179,9 @@ def test_options_may_change_between_calls() -> None:
             start, stop, new = session.update(text, **how)
             ids[start:stop] = new
             assert ids == expected == session.encode(text, **how)
+            start, stop, new = session.append("ab <mask>", **how)
+            ids[start:stop] = new
+            assert ids == tokenizer.encode(text + "ab <mask>", **how)
 
     check()
 
@@ -501,6 +512,88 @@ def test_what_is_wrong_leaves_the_session_as_it_was() -> None:
             tokenizer.incremental(**more)
         with pytest.raises(TypeError, match=problem):
             session.encode(text, **more)
+
+
+def test_appending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs what is new: nothing before the last checkpoint is encoded again."""
+    monkeypatch.setattr(sessions, "SPACING", 100)
+    seen: list[int] = []
+
+    class Watched(BPETokenizer):
+        def encode(self, text: Any, *given: Any, **options: Any) -> list[int]:
+            seen.append(len(text))
+            return super().encode(text, *given, **options)
+
+    session, text = Watched("gpt2").incremental(), "ab, cd. " * 200
+    mine = "".join([text])
+    ids = session.encode(mine)
+    monkeypatch.setattr(session._kept, "_shared_start", None)  # nothing is compared
+    for i in range(300):
+        seen.clear()
+        more = f" ab{i}, c" if i % 7 else ""
+        start, stop, new = session.append(more)
+        ids[start:stop] = new
+        text += more
+        assert sum(seen) < 20 and start > len(ids) - 20
+    assert ids == BPETokenizer("gpt2").encode(text)
+    assert session._kept and session._kept.text == text and mine == "ab, cd. " * 200
+    assert session._kept.ids == ids
+    big = "ab, cd" * 100
+    monkeypatch.undo()
+    monkeypatch.setattr(sessions, "SPACING", 100)
+    start, stop, new = session.append(big)  # more than is between two checkpoints
+    ids[start:stop] = new
+    assert ids == BPETokenizer("gpt2").encode(text + big)
+
+
+def test_what_cannot_be_appended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "SPACING", 100)
+    tokenizer = BPETokenizer("gpt2")
+    tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    session = tokenizer.incremental()
+    assert session.append("ab") == (0, 0, [97, 98])  # to nothing
+    for wrong, error, problem in (
+        (None, TypeError, "text must be a str, got NoneType"),
+        (b"c", TypeError, "text must be a str, got bytes"),
+        ("c\ud800", ValueError, r"U\+D800 at character 1"),
+    ):
+        with pytest.raises(error, match=problem):
+            session.append(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="which disallowed_special names"):
+        session.append("<|im_end|>", disallowed_special="all")
+    with pytest.raises(TypeError, match="a session takes .*, got seeds"):
+        session.append("c", seeds=1)
+    assert session.append(" c").new == tokenizer.encode("ab c")
+    tokenizer.apply_chat_template([{"role": "user", "content": "a"}], "chatml", session=session)
+    with pytest.raises(ValueError, match="the last text was a conversation.*call update with"):
+        session.append("b")
+    ids = session.encode("ab, cd")
+    assert session._kept
+
+    def interrupt(*given: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session._kept, "_grow", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        session.append(" ef")
+    with pytest.raises(ValueError, match="the last call was interrupted; call update with the who"):
+        session.append(" ef")
+    start, stop, new = session.update("ab, cd ef")
+    ids[start:stop] = new
+    assert ids == tokenizer.encode("ab, cd ef")
+    session.clear()
+    assert session.append("x") == (0, 0, [120])
+
+
+def test_a_token_that_ends_in_what_is_appended() -> None:
+    tokenizer = BPETokenizer("gpt2")
+    tokenizer.add_special_tokens(["<s>"])
+    session = tokenizer.incremental()
+    session.encode("a, b <s", allowed_special="all")
+    with pytest.raises(ValueError, match="which disallowed_special names"):
+        session.append("> c", disallowed_special="all")
+    start, stop, new = session.append("> c", allowed_special="all")
+    assert tokenizer.decode(new).endswith("<s> c") and 256 in new
 
 
 def test_results_are_the_callers() -> None:

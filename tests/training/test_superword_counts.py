@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -401,9 +402,122 @@ def test_what_a_job_refuses(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="transition must be at most vocab_size"):
         count_files(corpus, superwords=900, vocab_size=300, work_dir=tmp_path / "work")
     assert not (tmp_path / "work").exists()
-    job = CountJob(corpus, superwords=280, work_dir=tmp_path / "work")
-    with pytest.raises(ValueError, match="leave superwords to the run without a share"):
+
+
+# -- Shares, on several machines ----------------------------------------------------
+
+
+def counted_files(folder: Path) -> dict[Path, int]:
+    """Return when each output was written; a marker's time may change when it is checked."""
+    paths = [*folder.rglob("*.run"), *folder.rglob("*.pairs")]
+    return {path: path.stat().st_mtime_ns for path in paths}
+
+
+@pytest.mark.parametrize("least", [1, 2])
+@pytest.mark.parametrize("how", [280, Superwords(270, "boundless"), AUTO])
+def test_shares(corpus: Path, tmp_path: Path, how: Any, least: int) -> None:
+    """Three rounds of shares count everything; the last run adds up, to the same bytes."""
+    options: dict[str, Any] = {"special_tokens": ["<s>"], "superwords": how, "vocab_size": 310}
+    CountJob(corpus, num_workers=1, **options).to_file(tmp_path / "one", least)
+    work = tmp_path / "work"
+    job = CountJob(corpus, work_dir=work, num_workers=1, partitions=2, **options)
+    rounds = [[job.count_share(i, 3, least) for i in (2, 0, 1)] for _ in range(3)]
+    assert [[report.waits_for for report in each] for each in rounds] == [
+        ["pre-tokens", "pre-tokens", "neighbors"],  # the last share goes on
+        ["neighbors", "runs", "runs"],
+        [None, None, None],
+    ]
+    assert [report.shards for report in rounds[0]] == [1, 2, 2]
+    said = "counted neighbors; once all shares have, run them again, or one without"
+    assert said in str(rounds[1][0]) and "a run without a share adds up" in str(rounds[2][0])
+    before = counted_files(work)
+    assert sum(path.suffix == ".pairs" for path in before) == 5
+    assert sum(path.suffix == ".run" for path in before) == 10
+    assert job.count_share(0, 3, least).waits_for is None
+    assert job.to_file(tmp_path / "all", least).kept == 5
+    assert before.items() <= counted_files(work).items()
+    assert (tmp_path / "all").read_bytes() == (tmp_path / "one").read_bytes()
+    job.forget()
+    assert not work.exists()
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2])
+def test_shares_that_leave_the_rest(corpus: Path, tmp_path: Path, rounds: int) -> None:
+    """The run without a share does what shares have not done, in whatever round they stopped."""
+    options: dict[str, Any] = {"superwords": 280, "vocab_size": 310, "partitions": 2}
+    CountJob(corpus, num_workers=1, **options).to_file(tmp_path / "one")
+    job = CountJob(corpus, work_dir=tmp_path / "work", num_workers=1, **options)
+    for _ in range(rounds):
         job.count_share(0, 2)
+        job.count_share(1, 2)
+    job.count_share(1, 2)
+    job.to_file(tmp_path / "all")
+    assert (tmp_path / "all").read_bytes() == (tmp_path / "one").read_bytes()
+
+
+def test_shares_at_once(corpus: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"superwords": 280, "vocab_size": 310, "num_workers": 1}
+    options["partitions"] = 2
+    CountJob(corpus, **options).to_file(tmp_path / "one")
+    job = CountJob(corpus, work_dir=tmp_path / "work", **options)
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            reports = list(pool.map(lambda index: job.count_share(index, 4), range(4)))
+    assert [report.waits_for for report in reports].count(None) >= 1
+    job.to_file(tmp_path / "all")
+    assert (tmp_path / "all").read_bytes() == (tmp_path / "one").read_bytes()
+
+
+def test_shares_that_cut_again(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the guess how rare superwords are was bad, further rounds cut less."""
+    guess = superwords._StageTwo._rarest
+    monkeypatch.setattr(superwords._StageTwo, "_rarest", lambda *given: 16 * guess(*given))
+    options: dict[str, Any] = {"superwords": 280, "vocab_size": 310, "num_workers": 1}
+    options["partitions"] = 2
+    CountJob(corpus, **options).to_file(tmp_path / "one")
+    job = CountJob(corpus, work_dir=tmp_path / "work", **options)
+    waited = [job.count_share(i, 2).waits_for for _ in range(5) for i in (0, 1)]
+    assert waited[:2] == ["pre-tokens", "neighbors"] and waited.count("runs") > 1
+    assert waited[-1] is None
+    assert len([*(tmp_path / "work").glob("superwords-*/runs-*")]) > 1
+    before = counted_files(tmp_path / "work")
+    job.to_file(tmp_path / "all")
+    assert before.items() <= counted_files(tmp_path / "work").items()
+    assert (tmp_path / "all").read_bytes() == (tmp_path / "one").read_bytes()
+
+
+def test_shares_of_a_part(corpus: Path, tmp_path: Path) -> None:
+    """What is counted with `whole` needs one round: the whole says all that it depends on."""
+    few: dict[str, Any] = {"num_workers": 1, "partitions": 2}
+    whole = count_files(corpus, **few)
+    for step in range(2):
+        options = {"superwords": 280, "vocab_size": 310, "whole": whole, **few}
+        job = CountJob(corpus, work_dir=tmp_path / f"{step}", **options)
+        assert [job.count_share(i, 2).waits_for for i in (0, 1)] == [
+            ["neighbors", "runs"][step],
+            None,
+        ]
+        before = counted_files(tmp_path / f"{step}")
+        whole = job.counts()
+        assert before.items() <= counted_files(tmp_path / f"{step}").items()
+    expected = count_files(corpus, superwords=280, vocab_size=310, **few)
+    assert isinstance(whole, SuperwordCounts) and isinstance(expected, SuperwordCounts)
+    assert whole == expected and runs_of(whole) == runs_of(expected)
+
+
+def test_shares_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("7 " * 9, encoding="utf-8")
+    work = {"work_dir": tmp_path / "work", "num_workers": 1}
+    job = CountJob(tmp_path / "a.txt", superwords=256, vocab_size=260, **work)
+    assert [job.count_share(i, 2).waits_for for i in (1, 0)] == ["pre-tokens", None]
+    (tmp_path / "b.txt").write_text("", encoding="utf-8")
+    job = CountJob(tmp_path / "b.txt", superwords=256, vocab_size=260, **work)
+    with pytest.raises(ValueError, match="corpus is empty"):
+        job.count_share(0, 1)
+    with pytest.raises(TypeError, match="min_frequency must be an int, got None"):
+        job.count_share(0, 1, None)  # type: ignore[arg-type]
 
 
 # -- The commands -----------------------------------------------------------------
@@ -453,6 +567,24 @@ def test_parts_by_commands(
     assert made[0] == made[1]
 
 
+def test_shares_by_commands(
+    capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path
+) -> None:
+    count = ["count", corpus, "--superwords", 280, "--vocab-size", 310, "--num-workers", 1]
+    count += ["--partitions", 2]
+    alone = run_command(capsys, *count, "-o", tmp_path / "one", "--min-frequency", 2, "--quiet")
+    assert alone == (0, "", "")
+    count += ["--work-dir", tmp_path / "work", "--min-frequency", 2, "--json", "--quiet"]
+    shares: list[list[Any]] = [["--shard-index", i, "--num-shards", 2] for i in (0, 1)]
+    for expected in (["pre-tokens", "neighbors"], ["runs", None]):
+        runs = [run_command(capsys, *count, *share) for share in shares]
+        assert [json.loads(out)["waits_for"] for _, out, _ in runs] == expected
+    before = counted_files(tmp_path / "work")
+    assert run_command(capsys, *count, "-o", tmp_path / "all")[0] == 0
+    assert before.items() <= counted_files(tmp_path / "work").items()
+    assert (tmp_path / "all").read_bytes() == (tmp_path / "one").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("options", "status", "problem"),
     [
@@ -463,9 +595,9 @@ def test_parts_by_commands(
         (["--superwords", "x"], 2, "expected a vocabulary size or 'auto', got 'x'"),
         (["--vocab-size", 300], 2, "--vocab-size goes with --superwords"),
         (
-            ["--superwords", 280, "--shard-index", 0, "--num-shards", 2, "--work-dir", "work"],
+            ["--superwords", 280, "--shard-index", 0, "--num-shards", 2],
             2,
-            "--superwords does not go with --shard-index",
+            "several machines need a --work-dir that all of them share",
         ),
         (["--superwords", 280, "--vocab-size", 270], 1, "transition must be at most vocab_size"),
     ],

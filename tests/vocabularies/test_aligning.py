@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hard_text import hard_text
@@ -143,6 +144,16 @@ def test_words_with_an_end_have_no_bytes(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match="prefix or suffix"):
         intersection(BPETokenizer.from_file(tmp_path), BPETokenizer())
+
+
+@pytest.mark.parametrize("wrong", [None, "gpt2", 5, []])
+def test_what_is_no_tokenizer(wrong: Any) -> None:
+    one = BPETokenizer()
+    for name, pair in (("a", (wrong, one)), ("b", (one, wrong))):
+        with pytest.raises(TypeError, match=f"{name} must be a BPETokenizer, got "):
+            align(*pair, "low")
+        with pytest.raises(TypeError, match=f"{name} must be a BPETokenizer, got "):
+            intersection(*pair)
 
 
 @pytest.mark.parametrize("text", ["e\u0301x", "xe\u0301", "e\u0301", "a e\u0301\u0323 b"])

@@ -229,6 +229,9 @@ def test_bad_input_is_refused() -> None:
         extend(old, OLD, held_out={"old": []}, verbose=False)
     with pytest.raises(TypeError, match="tokens must be a list of strings, got 'ab'"):
         extend(old, tokens="ab")
+    for wrong in (5, False, object):
+        with pytest.raises(TypeError, match="tokens must be a list of strings, got "):
+            extend(old, tokens=wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="add must be at most 1,113,"):
         extend(old, OLD, add=2_000_000)
     far = BPETokenizer()

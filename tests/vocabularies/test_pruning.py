@@ -197,6 +197,9 @@ def test_bad_input_is_refused() -> None:
         prune(old, [], vocab_size=300, verbose=False)
     with pytest.raises(ValueError, match="made with"):
         prune(old, counts=count_pretokens(TEXT, "cl100k"), vocab_size=300)
+    for wrong in ("low", b"low", bytearray(b"low"), 5):
+        with pytest.raises(TypeError, match="keep must be a list of tokens, got "):
+            prune(old, TEXT, vocab_size=300, keep=wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="keep: 'nope' is not a token"):
         prune(old, TEXT, vocab_size=300, keep=["nope"])
     with pytest.raises(ValueError, match="keep: 999 is not a token"):
