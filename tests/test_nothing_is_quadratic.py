@@ -388,6 +388,9 @@ PUBLIC = [
 WITH_TOOLS = ["Qwen-Qwen3-0.6B", "Qwen3.5-4B", "deepseek-ai-DeepSeek-V3.1", "GLM-4.6"]
 LONG = "Mistral-Small-3.2-24B-Instruct-2506"  # whose rules are longer than a short conversation
 WITH_TOOLS += ["mistralai-Mistral-Nemo-Instruct-2407", "unsloth-Apriel-1.5", LONG]
+# For each result of a tool, these go through all messages.
+SEARCHING = ["deepseek-ai-DeepSeek-V3.2", "Cohere2MoE"]
+SEARCHING += ["CohereForAI-c4ai-command-r7b-12-2024-tool_use"]
 
 
 @pytest.mark.parametrize("name", [*PUBLIC, LONG])
@@ -428,21 +431,56 @@ def test_truncation_of_public_templates(
     check(make, 100)
 
 
-@pytest.mark.parametrize("name", WITH_TOOLS)
+@pytest.mark.parametrize("name", [*WITH_TOOLS, *SEARCHING])
 def test_masks_of_one_long_turn(tokenizer: BPETokenizer, llama_cpp_source: Path, name: str) -> None:
     need("jinja2")
     template = (llama_cpp_source / f"models/templates/{name}.jinja").read_text(encoding="utf-8")
-    function = {"name": "look", "arguments": {"city": "Paris"}}
-    call = {"id": "call12345", "type": "function", "function": function}
+    check(lambda n: lambda: masks(tokenizer, template, tool_talk(n, n)), 120)
+
+
+@pytest.mark.parametrize("name", [*SEARCHING, "openai-gpt-oss-120b"])
+def test_masks_of_many_turns_with_tools(
+    tokenizer: BPETokenizer, llama_cpp_source: Path, name: str
+) -> None:
+    need("jinja2")
+    template = (llama_cpp_source / f"models/templates/{name}.jinja").read_text(encoding="utf-8")
+    check(lambda n: lambda: masks(tokenizer, template, tool_talk(n, 6)), 120)
+
+
+@pytest.mark.parametrize("name", SEARCHING)
+@pytest.mark.parametrize("options", [{}, {"truncation": True, "max_length": 3_000}])
+def test_rendering_with_tools(
+    tokenizer: BPETokenizer, llama_cpp_source: Path, name: str, options: dict[str, Any]
+) -> None:
+    need("jinja2")
+    template = (llama_cpp_source / f"models/templates/{name}.jinja").read_text(encoding="utf-8")
 
     def make(n: int) -> Call:
-        talk: list[dict[str, Any]] = [{"role": "user", "content": "hello"}]
-        for i in range(n // 2):
-            talk.append({"role": "assistant", "content": f"step {i}", "tool_calls": [call]})
-            talk.append({"role": "tool", "content": f"result {i}", "tool_call_id": "call12345"})
-        return lambda: masks(tokenizer, template, talk)
+        talk = tool_talk(n, 6)
 
-    check(make, 120)
+        def call() -> None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tokenizer.apply_chat_template(talk, template, allowed_special="none", **options)
+
+        return call
+
+    check(make, 200)
+
+
+def tool_talk(n: int, per_turn: int) -> list[dict[str, Any]]:
+    """Return n messages in turns of so many: a question, calls with their results, an answer."""
+    function = {"name": "look", "arguments": {"city": "Paris"}}
+    talk: list[dict[str, Any]] = []
+    for turn in range(n // per_turn):
+        talk.append({"role": "user", "content": f"hello, {turn}"})
+        for i in range(per_turn // 2 - 1):
+            key = f"{turn:04x}{i:05x}"
+            call = {"id": key, "type": "function", "function": function}
+            talk.append({"role": "assistant", "content": "", "tool_calls": [call]})
+            talk.append({"role": "tool", "content": f"result {i}", "tool_call_id": key})
+        talk.append({"role": "assistant", "content": f"answer {turn}"})
+    return talk
 
 
 def masks(tokenizer: BPETokenizer, template: str, talk: Any) -> None:

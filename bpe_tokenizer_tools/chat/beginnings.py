@@ -136,6 +136,45 @@ class Number:
         return str(self.__index__())
 
 
+class Word:
+    """A text that may differ between loops; records which texts it was compared with."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, loop: Inner, key: _Key, value: str) -> None:
+        self._loop, self._key, self._value = loop, key, value
+
+    def whole(self) -> str:
+        """Return the text, which is noted."""
+        self._loop._compare(self._key, self._value, True)
+        return self._value
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Word):
+            other = other.whole()
+        if not isinstance(other, str):
+            return False
+        found = str.__eq__(self._value, other)
+        self._loop._compare(self._key, other, found)
+        return found
+
+    def __lt__(self, other: Any) -> Any:
+        return self.whole() < other
+
+    def __gt__(self, other: Any) -> Any:
+        return self.whole() > other
+
+    def __le__(self, other: Any) -> Any:
+        return self.whole() <= other
+
+    def __ge__(self, other: Any) -> Any:
+        return self.whole() >= other
+
+
+class Compared:
+    """A namespace that has the variables that a loop only compares."""
+
+
 class Selection:
     """The messages that match, of a whole conversation; shared by all renderings."""
 
@@ -289,6 +328,8 @@ class Step(NamedTuple):
     written: dict[_Key, Any]  # the values set in namespaces so far
     ranges: dict[_Key, tuple[int | None, int | None]]  # known bounds of numbers: least and most
     facts: dict[_Key, Any]  # known facts about other values
+    unlike: dict[_Key, int] | None = None  # see `Inner`
+    spoke: Step | None = None  # the last one before that wrote something, in such a loop
 
     def back(self, n: int) -> Step | None:
         """Return the step that many before, or None."""
@@ -384,7 +425,7 @@ class Loop:
         at = span._start
         if step is not None:
             at += step.place + 1
-            self._written, self._ranges, self._facts = step[5:]
+            self._written, self._ranges, self._facts = step[5:8]
             for (place, name), value in step.written.items():
                 self._values[place][name] = value
         size, latest = (step.size, step.latest) if step else (0, -1)
@@ -612,13 +653,185 @@ class BackLoop(Loop):
         raise Unknown
 
 
-def over(value: Any, name: int, values: list[Any]) -> Any:
-    """Return the items of a loop over a value; its body reads some other values."""
+class Inner(Loop):
+    """A loop in another one, which gets to know what this one learns.
+
+    What it compares texts with is kept once for all steps: a step excludes all texts that this or
+    an earlier one was compared with in vain.
+    """
+
+    def __init__(
+        self, run: Run, name: int, span: Span, values: list[Any], written: list[str] | None
+    ) -> None:
+        super().__init__(run, name, span, values)
+        self._outer, self._text = run.loop, run.written if written is None else written
+        self._unlike: dict[_Key, int] = {}  # the first place of a comparison, by its text
+        kinds = (Span, Namespace)
+        self._has_state = not all(isinstance(x, kinds) or _is_data(x) for x in values)
+        # What the loop around watches, too: its keys of spans, and its watchers of namespaces.
+        self._spans: list[tuple[Span, _Key | None]] = []
+        self._above: dict[_Key, tuple[Loop, _Key]] = {}
+        self._watchers: dict[int, tuple[Loop, int] | None] = {}
+
+    def _is_like(self, other: Loop) -> bool:
+        return not self._has_state and super()._is_like(other)
+
+    # -- What the body can read -
+
+    def _note(self, key: _Key, low: int | None, high: int | None, more: int = 0) -> None:
+        super()._note(key, low, high, more)
+        if key in self._above:
+            loop, outer = self._above[key]
+            loop._note(outer, low, high, more)
+
+    def _read(self, place: int, name: str, value: Any) -> Any:
+        key = (place, name)
+        if key in self._written:
+            return value
+        self._read_above(place, name, value)
+        if type(value) is Marked and isinstance(self._values[place], Compared):
+            return Word(self, key, value)
+        return super()._read(place, name, value)
+
+    def _read_above(self, place: int, name: str, value: Any) -> None:
+        """Let the loop around know that something is read."""
+        watcher = self._watchers.get(place)
+        if watcher is None:
+            return
+        seen = watcher[0]._read(watcher[1], name, value)
+        if isinstance(seen, Number):
+            self._above[place, name] = seen._loop, seen._key
+        elif isinstance(seen, Word):
+            seen.whole()
+
+    def _write(self, place: int, name: str, value: Any) -> None:
+        super()._write(place, name, value)
+        watcher = self._watchers.get(place)
+        if watcher is not None:
+            watcher[0]._write(watcher[1], name, value)
+
+    def _compare(self, key: _Key, text: str, is_equal: bool) -> None:
+        if is_equal:
+            self._facts = {**self._facts, (*key, "text"): str.__str__(text)}
+            return
+        if (*key, "is text") not in self._facts:
+            self._facts = {**self._facts, (*key, "is text"): True}
+        unlike = (*key, str.__str__(text))
+        self._unlike[unlike] = min(self.index0, self._unlike.get(unlike, self.index0))
+
+    def _value(self, key: _Key) -> Any:
+        if len(key) < 3:
+            return super()._value(key)
+        text = super()._value(key[:2])
+        if type(text) is not Marked:
+            return MISSING
+        return True if key[2] == "is text" else text.plain
+
+    def _allows(self, step: Step | _Rest) -> bool:
+        if not super()._allows(step):
+            return False
+        if not isinstance(step, Step) or not step.unlike:
+            return True
+        texts = [key[:2] for key in step.facts if key[2:] == ("is text",)]
+        said = ((*key, self._value((*key, "text"))) for key in texts)
+        return not any(step.unlike.get(key, _MANY) <= step.place for key in said)
+
+    # -- Going through ---
+
+    def __iter__(self) -> Iterator[Any]:
+        run, span, written = self._run, self._span, self._text
+        earlier = run.loops.setdefault(self._name, [])
+        step = self._resume(earlier)
+        self._watch(self)
+        try:
+            at = span._start
+            if step is not None:
+                at += step.place + 1
+                self._take(step)
+            while span._has(at):
+                begin, self.index0 = len(written), at - span._start
+                yield span._base[at]
+                said = step if step is None or step.parts else step.spoke
+                self._part.step = step = Step(
+                    step,
+                    self.index0,
+                    tuple(part for part in written[begin:] if isinstance(part, str)),
+                    0,
+                    -1,
+                    self._written,
+                    self._ranges,
+                    self._facts,
+                    self._unlike,
+                    said,
+                )
+                at += 1
+        finally:
+            self._watch(None)
+            earlier.insert(0, self)
+            del earlier[_RECENT:]
+
+    def _watch(self, loop: Loop | None) -> None:
+        """Begin to watch in place of the loop around, or end it."""
+        if loop is None:
+            self._run.loop = self._outer
+            for span, key in self._spans:
+                span._loop, span._key = self._outer, key
+            for place, watcher in self._watchers.items():
+                object.__setattr__(self._values[place], "_watch", watcher)
+            return
+        self._run.loop = self
+        spans = {id(x): x for x in (*self._values, self._span) if isinstance(x, Span)}
+        self._spans = [(x, x._key) for x in spans.values() if x._loop is self._outer]
+        for place, value in self._watched:
+            if isinstance(value, Namespace):
+                if self._one[place + 1] == place + 1:  # not another name of one before
+                    own = object.__getattribute__(value, "__dict__")
+                    self._watchers[place] = own.get("_watch")
+                    object.__setattr__(value, "_watch", (self, place))
+            elif value._loop in (self, self._outer):
+                value._loop, value._key = self, (place,)
+        self._span._loop, self._span._key = self, ()
+        for span, key in self._spans:
+            if key is not None and span._key is not None and self._outer is not None:
+                self._above[span._key] = self._outer, key
+
+    def _take(self, step: Step) -> None:
+        """Take over what was done up to a step, and what was learned."""
+        for key, (least, most) in step.ranges.items():
+            if len(key) == 2:
+                self._read_above(key[0], key[1], self._value(key))
+            if key in self._above:
+                loop, outer = self._above[key]
+                loop._note(outer, least, most)
+        for key in step.facts:
+            self._read_above(key[0], key[1], super()._value(key[:2]))
+        for (place, name), value in step.written.items():
+            self._values[place][name] = value
+        self._written, self._ranges, self._facts = step[5:8]
+        self._unlike = step.unlike or {}
+        texts: list[tuple[str, ...]] = []
+        spoke: Step | None = step
+        while spoke is not None:
+            texts.append(spoke.parts)
+            spoke = spoke.spoke
+        for parts in reversed(texts):
+            self._text.extend(parts)
+
+
+def over(value: Any, name: int, values: list[Any], written: list[str] | None = None) -> Any:
+    """Return the items of a loop over a value.
+
+    Its body reads some other values, and writes to a list, or to the output.
+    """
     if isinstance(value, range):
         value = _numbers(value, values)
     if isinstance(value, Backwards):
         return BackLoop(value._span._run, name, value._span, values)
-    return Loop(value._run, name, value, values) if isinstance(value, Span) else value
+    if not isinstance(value, Span):
+        return value
+    if value._watched() is not None:
+        return Inner(value._run, name, value, values, written)
+    return Loop(value._run, name, value, values) if written is None else value
 
 
 def _numbers(numbers: range, values: Iterable[Any]) -> Any:
@@ -758,6 +971,14 @@ class Beginnings:
         except Unknown:
             return None
         return self._ends(prompt, alone) or self._shortened(_whole(prompt), _whole(alone))
+
+    def whole(self, prompt: bool) -> Marked | None:
+        """Return the whole conversation; None, if the template refuses it, or is not followed."""
+        try:
+            written = self._written(len(self._messages), prompt)
+        except Unknown:
+            return None
+        return None if written is None else _whole(written)
 
     def _written(self, n: int, prompt: bool) -> list[str | Part] | None:
         """Render the first messages; return None if the template refuses them."""

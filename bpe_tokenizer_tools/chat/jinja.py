@@ -26,7 +26,7 @@ from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 from jinja2.utils import Namespace
 
-from bpe_tokenizer_tools.chat import beginnings, limits
+from bpe_tokenizer_tools.chat import beginnings, limits, loops
 from bpe_tokenizer_tools.chat.budget import Budget, current, limited
 from bpe_tokenizer_tools.chat.marked_text import (
     TEMPLATE,
@@ -276,6 +276,16 @@ class MarkingGenerator(CodeGenerator):
             self._wrapped("compared", node.arg, frame)
             self.write("))")
 
+    def visit_Filter(self, node: Any, frame: Any) -> None:
+        if node.name != _OVER:
+            super().visit_Filter(node, frame)
+            return
+        self._wrapped("over", node.node, frame)
+        for arg in node.args:
+            self.write(", ")
+            self.visit(arg, frame)
+        self.write(f", {frame.buffer})")  # the list that the loop's text goes to; None: the output
+
     def _wrapped(self, name: str, node: Any, frame: Any) -> None:
         self.write(f"environment.{name}(")
         self.visit(node, frame)
@@ -344,58 +354,7 @@ def _cost(node: nodes.Node) -> str:
     return f"{1 + len(parts) // 8}, {sum(sizes)}"
 
 
-def _loops(body: list[Any]) -> list[tuple[list[Any], nodes.For]]:
-    """Return a template's outermost loops that write straight to its output, and their blocks."""
-    found: list[tuple[list[Any], nodes.For]] = []
-    for node in body:
-        if isinstance(node, nodes.If):
-            for part in (node.body, node.elif_, node.else_):
-                found += _loops(part)
-        elif isinstance(node, nodes.For) and not (node.test or node.recursive or node.else_):
-            found.append((body, node))
-    return found
-
-
-def _leave_when_done(loop: nodes.For) -> None:
-    """Leave a loop over numbers once a flag says that it does nothing more.
-
-    That is, its body is ``{% if not flags.found %}...{% endif %}``, or begins with
-    ``{% if flags.found %}{% elif ...`` and has nothing around.
-    """
-    only, target = loop.body[0] if len(loop.body) == 1 else None, loop.target
-    over = loop.iter.node if isinstance(loop.iter, nodes.Call) else None
-    if loop.test or loop.else_ or over != nodes.Name("range", "load"):
-        return
-    if not isinstance(target, nodes.Name) or not isinstance(only, nodes.If):
-        return
-    negated = isinstance(only.test, nodes.Not)
-    flag: Any = only.test.node if isinstance(only.test, nodes.Not) else only.test
-    if not isinstance(flag, nodes.Getattr) or not isinstance(flag.node, nodes.Name):
-        return
-    if flag.node.name in ("loop", target.name):  # these change by themselves
-        return
-    idle = only.else_ if negated else only.body
-    if not (idle or (negated and only.elif_)):
-        idle.append(nodes.Break(lineno=only.lineno))
-
-
-def _compared_alone(loop: nodes.For) -> dict[str, list[Any]]:
-    """Return the variables that a loop only compares, and where it does."""
-    found: dict[str, list[Any]] = {}
-    sides: list[Any] = list(loop.find_all((nodes.Compare, nodes.Operand)))
-    for side in sides:
-        if isinstance(side.expr, nodes.Name) and getattr(side, "op", "") not in ("in", "notin"):
-            found.setdefault(side.expr.name, []).append(side)
-    names: list[Any] = list(loop.find_all((nodes.Name, nodes.NSRef)))
-    used = [name.name for name in names]
-    return {name: given for name, given in found.items() if used.count(name) == len(given)}
-
-
-def _names(body: Iterable[nodes.Node]) -> set[str]:
-    names: Any = (name for node in body for name in node.find_all((nodes.Name, nodes.NSRef)))
-    return {name.name for name in names} - {"loop", "caller"}
-
-
+_OVER = "over messages"  # the filter around what a watched loop goes through
 _OBJECT = 512  # bytes; what a call may make besides text
 _LARGE_METHODS = {"fromkeys", "to_bytes", "from_bytes"}
 
@@ -411,33 +370,29 @@ class Environment(ImmutableSandboxedEnvironment):
     added, kept = staticmethod(_added), staticmethod(_kept)
     as_text = staticmethod(limits.as_text)
     compared, searched = staticmethod(limits.compared), staticmethod(limits.searched)
-    loop = staticmethod(beginnings.loop_context)
+    loop, over = staticmethod(beginnings.loop_context), staticmethod(beginnings.over)
 
     def _generate(self, source: nodes.Template, *rest: Any, **more: Any) -> str:
+        loops.leave_when_done(source)
         for node in list[Any](source.find_all((nodes.For, nodes.Macro, nodes.CallBlock))):
-            if isinstance(node, nodes.For):
-                _leave_when_done(node)
             cost = nodes.EnvironmentAttribute(_cost(node), lineno=node.lineno)
             if isinstance(node, nodes.For) and node.test:
                 node.test = nodes.And(cost, node.test, lineno=node.lineno)
             node.body.insert(0, nodes.ExprStmt(cost, lineno=node.lineno))
-        loops = _loops(source.body)
-        macros = list(source.find_all((nodes.Macro, nodes.CallBlock)))
-        outside: set[str] = _names(macros)
-        own = {x.target.name for x in source.find_all(nodes.Assign) if type(x.target) is nodes.Name}
-        for i, (body, loop) in enumerate(loops):
-            self._watch(body, loop, f"_compared_{i}", own - outside)
-            names = [nodes.Name(name, "load") for name in sorted(outside | _names([loop]))]
+        for i, watched in enumerate(loops.to_watch(source)):
+            names: list[nodes.Expr] = [nodes.Name(name, "load") for name in watched.names]
             given: list[nodes.Expr] = [nodes.Const(i), nodes.List(names)]
-            loop.iter = nodes.Filter(loop.iter, "over messages", given, [], None, None)
-            loop.iter.set_environment(self)
+            over = nodes.Filter(watched.loop.iter, _OVER, given, [], None, None)
+            over.set_environment(self)
+            watched.loop.iter = over
+            if watched.compared:
+                self._watch(watched, f"_compared_{i}")
+                names.append(nodes.Name(f"_compared_{i}", "load"))
         return super()._generate(source, *rest, **more)
 
-    def _watch(self, body: list[Any], loop: nodes.For, name: str, own: set[str]) -> None:
+    def _watch(self, watched: loops.Watched, name: str) -> None:
         """Let a loop read variables that it only compares from a namespace, which is watched."""
-        found = {each: sides for each, sides in _compared_alone(loop).items() if each in own}
-        if not found:
-            return
+        body, loop, found = watched.body, watched.loop, watched.compared
         values = [nodes.Pair(nodes.Const(f"of_{x}"), nodes.Name(x, "load")) for x in found]
         made = nodes.Filter(nodes.Dict(values), "as namespace", [], [], None, None)
         at = next(i for i, node in enumerate(body) if node is loop)
@@ -544,6 +499,10 @@ class PlainNamespace(Namespace):
         super().__setitem__(name, value)
 
 
+class _Compared(beginnings.Compared, PlainNamespace):
+    """Has the variables that a loop only compares."""
+
+
 class _Formatter(SandboxedFormatter):
     """Pays for each field before it is written."""
 
@@ -623,8 +582,8 @@ _ENVIRONMENT.filters.update(
         "list": beginnings.as_list,
         "selectattr": _selecting("selectattr"),
         "rejectattr": _selecting("rejectattr"),
-        "over messages": beginnings.over,
-        "as namespace": PlainNamespace,
+        _OVER: beginnings.over,
+        "as namespace": _Compared,
     }
 )
 for _name, _plain in _ENVIRONMENT.filters.items():
@@ -689,6 +648,12 @@ def has_generation(source: str) -> bool:
     """Return True if a template has the tag {% generation %}, even where it isn't rendered."""
     methods = parse(source).find_all(nodes.ExtensionAttribute)
     return any(each.name == "_mark" for each in methods)
+
+
+@functools.lru_cache(maxsize=32)
+def searches(source: str) -> bool:
+    """Return True if a template goes through all messages for each of them."""
+    return loops.searches(parse(source))
 
 
 def render(source: str, messages: Any, add_generation_prompt: bool, /, **variables: Any) -> Marked:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from jinja2 import nodes
 
 from bpe_tokenizer_tools.chat import jinja
+from bpe_tokenizer_tools.chat.loops import LAZY
 
 
 class Locality(NamedTuple):
@@ -48,8 +49,7 @@ class _Unknown(Exception):
 
 
 # Filters that give iterators; one that is made before the loop would be used up in it.
-_LAZY = {"map", "select", "selectattr", "reject", "rejectattr", "batch", "slice", "unique"}
-_LAZY |= {"items", "reverse", "random"}
+_LAZY = {*LAZY, "random"}
 _MAX_PASSES = 20  # names of the messages, each defined after it is used
 _WITH_A_STATE = {"cycler", "joiner", "lipsum", "self", "super", "varargs", "kwargs"}
 _FILES = (nodes.Block, nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport)

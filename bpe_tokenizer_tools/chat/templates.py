@@ -36,6 +36,7 @@ Template = Callable[..., Marked]  # (messages, add_generation_prompt, **variable
 Span = tuple[int, int]
 
 _ASSISTANTS = ("assistant", "model")
+_MANY_MESSAGES = 50  # from here on, it pays to watch the loops of templates that search
 _WHO = (None, "role", "name")  # the fields that say who wrote
 _SAID = ("content", *rendering.THOUGHTS)  # the fields of a message with its text
 
@@ -164,6 +165,11 @@ class Renderer:
 
     def __call__(self, messages: Sequence[Message], add_generation_prompt: bool = False) -> Marked:
         """Render messages as `check_messages` gives them."""
+        if len(messages) >= _MANY_MESSAGES and self._searches:
+            beginnings = self.beginnings(messages)
+            whole = beginnings.whole(add_generation_prompt) if beginnings is not None else None
+            if whole is not None:
+                return whole
         given = [as_given_message(i, message) for i, message in enumerate(messages)]
         return self.render_marked(given, add_generation_prompt)
 
@@ -189,6 +195,15 @@ class Renderer:
         given = [as_given_message(i, message) for i, message in enumerate(messages)]
         render = functools.partial(jinja.parts, self.jinja_source)
         return Beginnings(functools.partial(render, **self._variables), given, _last_message)
+
+    @property
+    def _searches(self) -> bool:
+        """Whether a rendering takes quadratic time unless its loops are watched."""
+        if self.jinja_source is None:
+            return False
+        from bpe_tokenizer_tools.chat import jinja
+
+        return jinja.searches(self.jinja_source)
 
     @property
     def locality(self) -> Locality | None:

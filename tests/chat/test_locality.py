@@ -270,6 +270,41 @@ SCANS = [
     "{% for m in messages[::-1] %}{% if m.role == 'user' %}"
     "{% set n.i = messages | length - loop.index %}{% break %}{% endif %}{% endfor %}"
     "{% set last = n.i %}",
+    "{% macro g(messages, said) %}{% set f = namespace(i=0, x=false) %}{% for x in messages %}"
+    "{% if x.content == said and not f.x %}{{ f.i }}{% set f.x = true %}{% endif %}"
+    "{% set f.i = f.i + 1 %}{% endfor %}{% endmacro %}",
+    "{% macro g(messages, said) %}{% for x in messages %}{% if said == x.content %}{{ x.role }}"
+    "{% elif n.i > loop.index %}{{ n.x }}{% endif %}{% endfor %}{% endmacro %}",
+    "{% macro g(messages, n) %}{% for x in messages %}{% if x.content < n or k == x.role %}"
+    "{{ loop.index }}{% endif %}{% endfor %}{{ n }}{% endmacro %}",
+]
+# Loops over all messages for each of them.
+SEARCHES = [
+    "{% set f = namespace(x=-1) %}{% for x in messages %}{% if x.role == 'user' "
+    "and loop.index0 < here %}{% set f.x = loop.index0 %}{% endif %}{% endfor %}{{ f.x }}",
+    "{% for x in messages %}{% if x.content == said %}{{ x.role }}{% break %}{% endif %}"
+    "{% endfor %}",
+    "{% for x in messages %}{% if x.content == said %}{{ loop.index }}{% endif %}{% endfor %}",
+    "{% for x in messages %}{% if x.content != said and loop.index0 > here %}{{ x.role }}"
+    "{% break %}{% endif %}{% endfor %}",
+    "{% for x in messages %}{% if x.reasoning_content == said or x.role > said %}{{ loop.index0 }}"
+    "{% endif %}{% endfor %}",
+    "{% for x in messages %}{% if m.role == 'tool' %}{% set n.i = n.i + 1 %}{% endif %}"
+    "{% endfor %}",
+    "{% for x in messages %}{% if n.i > loop.index0 %}{{ n.x }}{% set n.i = n.i - 1 %}{% endif %}"
+    "{% endfor %}",
+    "{% for x in messages %}{{ 'x' if loop.last or x is sameas m }}{% endfor %}",
+    "{% for x in messages %}{% for y in messages %}{% if x.content == y.content "
+    "and y.content == said and loop.index0 < here %}{{ loop.index }}{% break %}{% endif %}"
+    "{% endfor %}{% endfor %}",
+    "{% set t %}{% for x in messages %}{% if loop.index0 < 2 %}{{ x.content }}{% endif %}"
+    "{% endfor %}{% endset %}{{ t }}",
+    "{% set f = namespace(x=false) %}{% for x in messages[loop.index:] %}{% if x.role == 'user' %}"
+    "{% set f.x = true %}{% endif %}{% endfor %}{{ f.x }}",
+    "{% for x in some or [] %}{% if x.content == said %}{{ messages | length > 4 }}{% endif %}"
+    "{% endfor %}",
+    "{% set rest = messages[1:] %}{% for x in rest %}{% if x.role != k and n.more %}"
+    "{% set n.more = x.content == said %}{% endif %}{% endfor %}{{ n.more }}",
 ]
 REMEMBERING = [
     BODY,
@@ -327,6 +362,9 @@ REMEMBERING = [
     "{{ range(messages | length) is sequence }}{{ range(2, n.i) | list | length }}",
     "{% for i in range(n.i) %}{{ i }}{% endfor %}{% set n.i = n.i + 1 %}",
     "{% set n.x = n.x ~ m.role[:1] ~ m.content %}",
+    "{{ g(messages, m.content) if g is defined else '' }}",
+    "{% if m.role == 'tool' and g is defined %}{{ g(messages[2:], m.role) }}{% endif %}",
+    *[f"{{% set here = loop.index0 %}}{{% set said = m.content %}}{text}" for text in SEARCHES],
 ]
 
 BITS = [
