@@ -188,13 +188,17 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
     engine = "the engine in C" if ACCELERATED else "the engine in Python"
-    print(f"{sys.version.split()[0]}, {'with' if has_lock else 'without'} the lock, {engine}")
+    print(
+        f"{sys.version.split()[0]}, {'with' if has_lock else 'without'} the lock, {engine}",
+        flush=True,
+    )
     failed = False
     for name in options.storms:
         storm = Storm(options.seconds, options.threads, options.seed)
         STORMS[name](storm)
         wrong = ", ".join(f"{what}: {n}" for what, n in storm.wrong.most_common(6)) or "nothing"
-        print(f"{name}: {storm.calls:,} calls by {options.threads} threads, wrong: {wrong}")
+        calls = f"{storm.calls:,} calls by {options.threads} threads"
+        print(f"{name}: {calls}, wrong: {wrong}", flush=True)
         failed |= bool(storm.wrong)
     return failed
 

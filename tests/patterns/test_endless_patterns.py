@@ -11,6 +11,7 @@ import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import components
+from bpe_tokenizer_tools.formats.tiktoken import exact_pattern
 from bpe_tokenizer_tools.learn.split import SplitTokenizer
 from bpe_tokenizer_tools.patterns import automaton, re_dialect, timeouts
 from bpe_tokenizer_tools.patterns.known import SPELLINGS
@@ -84,3 +85,16 @@ def test_an_automaton_of_many_sets_is_not_made() -> None:
     """Finding the members of a set takes 15 ms."""
     sets = [rf"[\p{{L}}{chr(0x4E00 + i)}]+" for i in range(60)]
     assert automaton.automaton("|".join(sets[:20])) and not automaton.automaton("|".join(sets))
+
+
+@pytest.mark.parametrize("unit", ["a", r"\x61", "[a]", r"\-"])
+def test_a_long_literal_is_refused(unit: str) -> None:
+    """`regex` takes cubic time to prepare one, and can't be stopped."""
+    pattern = unit * (5_000 // len(unit))
+    for given in pattern, exact_pattern(pattern):  # a file's pattern is tried before it is used
+        with pytest.raises(ValueError, match="characters, repeating 1 times: longer, or more"):
+            bpe_tokenizer._Splitter(given)
+
+
+def test_a_literal_of_some_hundred_characters_is_taken() -> None:
+    assert bpe_tokenizer._Splitter("a" * 499).split("a" * 500) == ["a" * 499, "a"]
