@@ -185,7 +185,8 @@ _MAX_ID = 2**31 - 1  # ids must fit the signed 32-bit integers of other tools
 _MAX_FILE_BYTES = 2**29  # the largest tokenizer.json in use is about 35 MB
 _NONE: frozenset[str] = frozenset()
 _MAX_ADDED_LENGTH = 2**20  # characters of all added tokens; 6,000 have 100,000
-_MAX_PATTERN_LENGTH = 10_000  # the longest in use has 700; 1,000 for those `regex` prepares slowly:
+_MAX_PATTERN_LENGTH = 10_000  # characters; the longest pattern in use has 700
+# A pattern that `regex` prepares slowly may have 1,000 characters.
 _SLOW_PATTERN = re.compile(r"\(\?\w*(f|V1)|(\[.\]|\\.|[^][(){}|.*+?^$\\]){500}", re.DOTALL)
 _EMPTY = "the corpus is empty: expected text besides special tokens; iterators are read only once"
 _BLOCK_CHARS = 2**20  # text is read and counted in blocks of about a megabyte
@@ -336,7 +337,8 @@ def _to_oniguruma(pattern: str) -> str:
 class _Splitter:
     """A split pattern, compiled: cuts text into pre-tokens.
 
-    Every character lands in one pre-token: text between matches is one; empty matches mark borders.
+    Every character lands in exactly one pre-token: text between matches is a
+    pre-token of its own, and empty matches only mark a border.
     """
 
     def __init__(self, pattern: str) -> None:
