@@ -4723,7 +4723,7 @@ def _cmd_train(options: argparse.Namespace, **more: Any) -> None:
         raise _UsageError("--corpus - reads stdin; it can't be combined with other files")
     if (bool(options.corpus) and all(options.corpus)) == (options.counts is not None):
         hint = f"; --special-tokens took {took}" if (took := options.special_tokens) else ""
-        raise _UsageError(f"expected files of text or --counts, one of the two{hint}")
+        raise _UsageError(f"expected files of text (--corpus) or --counts, one of the two{hint}")
     counts = PretokenCounts.load(options.counts) if options.counts else PretokenCounts()
     form, pattern = options.normalizer or counts.normalizer, options.pattern or counts.split_pattern
     tokenizer = BPETokenizer(pattern, normalizer=None if form == "none" else form)

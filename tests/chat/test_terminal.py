@@ -349,7 +349,7 @@ def test_system_sets_the_system_prompt_and_keeps_the_conversation() -> None:
     assert "no system prompt" in talk.take("/system")
     talk.take("Hi", "/system  Be brief. ")
     told = talk.take("Again")
-    assert "another way" not in told  # the user did that, not the template
+    assert "differently" not in told  # the user did that, not the template
     assert talk.messages[:2] == [("system", "Be brief."), ("user", "Hi")]
     decoded = tokenizer().decode(talk.model.prompts[1])
     assert decoded.startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi")
@@ -524,7 +524,7 @@ def test_a_rewritten_history_is_told() -> None:
         "[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}[assistant]"
     )
     told = Talk("One.", "Two.", template=template).take("Hi", "Bye")
-    assert told.count("another way") == 1 and "first 9 tokens" in told  # [user]Hi[
+    assert told.count("turns differently") == 1 and "first 9 tokens" in told  # [user]Hi[
     told = Talk("One.", "Two.", template=template, quiet=True).take("Hi", "Bye")
     assert told == ""
 

@@ -1139,7 +1139,7 @@ def test_numbers_of_logarithmic_axes_are_written_alike(text: str, tmp_path: Path
 
     found = evaluate([low(), BPETokenizer()], {"text": [text]})
     for draw, form in (
-        (plots._draw_tokens_per_word, r"[\d,]*\.?\d+ %"),
+        (plots._draw_tokens_per_word, r"[\d,]*\.?\d+%"),
         (plots._draw_scripts, r"[\d,]+"),
     ):
         figure = Figure()
