@@ -185,10 +185,15 @@ def _sections(report: Diagnosis, limit: int) -> Iterator[str]:
         yield "\n".join(f"Note: {note}." for note in report.notes)
 
 
+def _titled(embedding: Embedding) -> str:
+    """Return a table's name and what it is for."""
+    role = {"tied": "input and output"}.get(embedding.role, embedding.role)
+    return f"{embedding.name} ({role} embedding)"
+
+
 def _section_of_table(embedding: Embedding) -> str:
-    role = {"tied": "input and output embedding"}.get(embedding.role, f"{embedding.role} embedding")
     title = (
-        f"{embedding.name} ({role}): {embedding.rows:,} rows of {embedding.columns:,} "
+        f"{_titled(embedding)}: {embedding.rows:,} rows of {embedding.columns:,} "
         f"{embedding.dtype}, in {embedding.file}"
     )
     groups = Table(
@@ -696,6 +701,6 @@ def _draw(axes: Any, report: Diagnosis, embedding: Embedding) -> None:
             line(indicator.limit, color="#666666", linewidth=1, linestyle="--")
     axes.set_xlabel("norm")
     axes.set_ylabel("cosine with the mean reference row")
-    axes.set_title(f"{embedding.name} ({embedding.role})", loc="left", fontsize=10)
+    axes.set_title(_titled(embedding), loc="left", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="best", fontsize=8, frameon=False)

@@ -638,7 +638,10 @@ def test_plots(tmp_path: Path) -> None:
     report.plot(tmp_path / "plot.svg")
     written = (tmp_path / "plot.svg").read_text("utf-8")
     assert ElementTree.fromstring(written).tag.endswith("svg")
-    assert f"<!-- {INPUT} (input) -->" in written and f"<!-- {OUTPUT} (output) -->" in written
+    assert (
+        f"<!-- {INPUT} (input embedding) -->" in written
+        and f"<!-- {OUTPUT} (output embedding) -->" in written
+    )
     assert f"<!-- look under-trained ({len(report.under_trained)}) -->" in written
     assert "<!-- special tokens (2) -->" in written
     report.plot(tmp_path / "plot.png")
