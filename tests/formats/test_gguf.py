@@ -162,8 +162,8 @@ def test_llama_cpp_vocabularies_give_their_reference_ids(models: Path, name: str
     [
         ("bert-bge", "tokenizer.ggml.model", "'bert' is not supported"),
         ("nomic-bert-moe", "tokenizer.ggml.model", "'t5' is not supported"),
-        ("aquila", "tokenizer.ggml.pre", "is missing, .*pass split_pattern"),
-        ("gpt-neox", "tokenizer.ggml.pre", "is missing, .*pass split_pattern"),
+        ("aquila", "tokenizer.ggml.pre", "is missing, .*as split_pattern"),
+        ("gpt-neox", "tokenizer.ggml.pre", "is missing, .*as split_pattern"),
     ],
 )
 def test_llama_cpp_vocabularies_that_are_refused(
