@@ -187,9 +187,12 @@ _NONE: frozenset[str] = frozenset()
 _MAX_ADDED_LENGTH = 2**20  # characters of all added tokens; 6,000 have 100,000
 _MAX_PATTERN_LENGTH = 10_000  # characters; the longest pattern in use has 700
 # A pattern that `regex` prepares slowly may have 1,000 characters.
-_SLOW_PATTERN = re.compile(r"\(\?\w*(f|V1)|(\[.\]|\\.|[^][(){}|.*+?^$\\]){500}", re.DOTALL)
+_SLOW_PATTERN = re.compile(
+    r"\(\?\w*(f|V1)|(\[.[^]]{0,20}\]|\\.|[^][(){}|.*+?^$\\]){500}", re.DOTALL
+)
 # A set isn't a literal.  What may be in a comment, or end one, is not taken for a set.
 _LONG_SET = re.compile(r"(?<!\\)\[(\\[^)\n]|[^][()\\\n]){20,}\]")
+_IN_LITERALS = re.compile(r"\(\?[a-z-]*:|\(\?#[^)]*\)|\)|\{1(,1)?\}")  # they don't end one
 _EMPTY = "the corpus is empty: expected text besides special tokens; iterators are read only once"
 _BLOCK_CHARS = 2**20  # text is read and counted in blocks of about a megabyte
 
@@ -338,7 +341,7 @@ def _to_oniguruma(pattern: str) -> str:
 
 def _is_slow(pattern: str) -> bool:
     """Return True if `regex` may take long to prepare a long pattern, and can't be stopped."""
-    return _SLOW_PATTERN.search(_LONG_SET.sub(".", pattern)) is not None
+    return _SLOW_PATTERN.search(_IN_LITERALS.sub("", _LONG_SET.sub(".", pattern))) is not None
 
 
 class _Splitter:
