@@ -192,7 +192,7 @@ _SLOW_PATTERN = re.compile(
 )
 # A set isn't a literal.  What may be in a comment, or end one, is not taken for a set.
 _LONG_SET = re.compile(r"(?<!\\)\[(\\[^)\n]|[^][()\\\n]){20,}\]")
-_IN_LITERALS = re.compile(r"\(\?[a-z-]*:|\(\?#[^)]*\)|\)|\{1(,1)?\}")  # they don't end one
+_IN_LITERALS = re.compile(r"\(\?[\w-]*[:)]|\(\?#[^)]*\)|\)|\{0*1(,0*1)?\}[+?]?")  # don't end one
 _EMPTY = "the corpus is empty: expected text besides special tokens; iterators are read only once"
 _BLOCK_CHARS = 2**20  # text is read and counted in blocks of about a megabyte
 
