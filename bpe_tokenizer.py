@@ -84,20 +84,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ACCELERATED",
+    "CHATML_SPECIAL_TOKENS",
+    "CL100K_SPLIT_PATTERN",
+    "GPT2_SPLIT_PATTERN",
+    "LLAMA3_SPECIAL_TOKENS",
+    "SPLIT_PATTERNS",
     "AddedToken",
     "BPETokenizer",
     "BatchEncoding",
-    "CHATML_SPECIAL_TOKENS",
-    "CL100K_SPLIT_PATTERN",
     "ChatTemplate",
     "Definition",
     "EncodingResult",
     "FileFormatError",
-    "GPT2_SPLIT_PATTERN",
     "InferenceBackend",
-    "LLAMA3_SPECIAL_TOKENS",
     "PretokenCounts",
-    "SPLIT_PATTERNS",
     "TensorBatch",
     "TrainingReport",
     "build_byte_to_char",
@@ -187,7 +187,12 @@ _NONE: frozenset[str] = frozenset()
 _MAX_ADDED_LENGTH = 2**20  # characters of all added tokens; 6,000 have 100,000
 _MAX_PATTERN_LENGTH = 10_000  # characters; the longest pattern in use has 700
 # A pattern that `regex` prepares slowly may have 1,000 characters.
-_SLOW_PATTERN = re.compile(r"\(\?\w*(f|V1)|(\[.\]|\\.|[^][(){}|.*+?^$\\]){500}", re.DOTALL)
+_SLOW_PATTERN = re.compile(
+    r"\(\?\w*(f|V1)|(\[.[^]]{0,20}\]|\\.|[^][(){}|.*+?^$\\]){500}", re.DOTALL
+)
+# A set isn't a literal.  What may be in a comment, or end one, is not taken for a set.
+_LONG_SET = re.compile(r"(?<!\\)\[(\\[^)\n]|[^][()\\\n]){20,}\]")
+_IN_LITERALS = re.compile(r"\(\?[\w-]*[:)]|\(\?#[^)]*\)|\)|\{0*1(,0*1)?\}[+?]?")  # don't end one
 _EMPTY = "the corpus is empty: expected text besides special tokens; iterators are read only once"
 _BLOCK_CHARS = 2**20  # text is read and counted in blocks of about a megabyte
 
@@ -334,6 +339,11 @@ def _to_oniguruma(pattern: str) -> str:
     return known or cast("str", _tools("patterns.oniguruma", _CUSTOM).to_oniguruma(pattern))
 
 
+def _is_slow(pattern: str) -> bool:
+    """Return True if `regex` may take long to prepare a long pattern, and can't be stopped."""
+    return _SLOW_PATTERN.search(_IN_LITERALS.sub("", _LONG_SET.sub(".", pattern))) is not None
+
+
 class _Splitter:
     """A split pattern, compiled: cuts text into pre-tokens.
 
@@ -345,7 +355,7 @@ class _Splitter:
         counts = re.findall(r"(\)?)\{(?:\d*,)?0*(\d{1,9})\d*,?\}", pattern)  # groups multiply
         single = max((int(n) for group, n in counts if not group), default=1)
         repeats = single * math.prod(int(n) or 1 for group, n in counts if group)
-        longest = 1_000 if _SLOW_PATTERN.search(pattern) else _MAX_PATTERN_LENGTH
+        longest = 1_000 if _is_slow(pattern) else _MAX_PATTERN_LENGTH
         if len(pattern) > longest or repeats > 100_000:
             size = f"{len(pattern):,} characters, repeating {repeats:,} times"
             raise ValueError(f"split pattern of {size}: longer, or more, than any in use")

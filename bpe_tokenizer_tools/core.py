@@ -100,7 +100,7 @@ new_definition = bpe_tokenizer._new_definition
 # Files
 MAX_FILE_BYTES = bpe_tokenizer._MAX_FILE_BYTES
 MAX_PATTERN_LENGTH = bpe_tokenizer._MAX_PATTERN_LENGTH
-SLOW_PATTERN = bpe_tokenizer._SLOW_PATTERN
+is_slow = bpe_tokenizer._is_slow
 REQUIRED = bpe_tokenizer._REQUIRED
 EMPTY = bpe_tokenizer._EMPTY
 SEQUENCES = bpe_tokenizer._SEQUENCES

@@ -122,17 +122,6 @@ def test_every_public_name_exists_and_is_documented() -> None:
                     assert function.__doc__, f"{name}.{method}"
 
 
-def test_public_names_are_sorted_within_their_groups() -> None:
-    start = LINES.index("__all__ = [")
-    group: list[str] = []
-    for line in LINES[start + 1 : LINES.index("]", start) + 1]:
-        if line.strip().startswith('"'):
-            group.append(line.strip(' ",'))
-        else:
-            assert group == sorted(group)
-            group = []
-
-
 def test_what_is_public_is_in_all() -> None:
     defined = {
         node.name

@@ -10,7 +10,7 @@ from typing import Any
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.command_line import check_least, read_number
+from bpe_tokenizer_tools.command_line import check_least
 from bpe_tokenizer_tools.support.text import visible
 
 
@@ -18,15 +18,10 @@ def _options(add: Callable[..., Any]) -> None:
     kinds = "text, .jsonl or .parquet, compressed or not, or a directory of them"
     add("file", metavar="FILE", help=f"{kinds}; '-' reads text from stdin")
     add("-t", "--tokenizer", required=True, metavar="PATH", help=core.TOKENIZER)
-    add(
-        "--tokens",
-        type=read_number,
-        default=512,
-        metavar="N",
-        help="maximum length of a piece, in tokens",
-    )
+    most = "maximum length of a piece, in tokens"
+    add("--tokens", type=int, default=512, metavar="N", help=most)
     before = "start a piece at most N tokens before the end of the previous one"
-    add("--overlap", type=read_number, default=0, metavar="N", help=before)
+    add("--overlap", type=int, default=0, metavar="N", help=before)
     names = ("token", "sentence", "paragraph")
     add("--boundary", choices=names, default="token", help="where pieces end, if possible")
     add("--text-field", default="text", metavar="NAME", help="field or column of the text")
@@ -53,6 +48,7 @@ def _cmd_chunk(options: argparse.Namespace) -> None:
     if options.json and options.jsonl:
         raise core.UsageError("--json prints one object, --jsonl one for each piece; pass one")
     check_least("--tokens", options.tokens, 1)
+    check_least("--overlap", options.overlap, 0)
     if options.overlap >= options.tokens:
         problem = f"expected less than --tokens {options.tokens}, got {options.overlap}"
         raise core.UsageError(f"argument --overlap: {problem}")

@@ -149,7 +149,7 @@ def exact_pattern(pattern: str) -> str:
     added = _WITH_GAPS.fullmatch(pattern)
     spelled = from_fancy_regex(added[1] if added else pattern)
     # A pattern that is slow to prepare isn't tried: using it raises an error if it is long.
-    slow = len(pattern) > 1_000 and core.SLOW_PATTERN.search(pattern)
+    slow = len(pattern) > 1_000 and core.is_slow(pattern)
     known = slow or added or spelled in SPLIT_PATTERNS.values()
     dropped = None if known else _first_dropped(spelled)
     if dropped:

@@ -87,10 +87,30 @@ def test_an_automaton_of_many_sets_is_not_made() -> None:
     assert automaton.automaton("|".join(sets[:20])) and not automaton.automaton("|".join(sets))
 
 
-@pytest.mark.parametrize("unit", ["a", r"\x61", "[a]", r"\-"])
-def test_a_long_literal_is_refused(unit: str) -> None:
+_LITERAL = "a" * 5_000
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        _LITERAL,
+        r"\x61" * 1_250,
+        "[a]" * 1_666,
+        r"\-" * 2_500,
+        rf"\[{_LITERAL}]",
+        f"(?:{_LITERAL[:499]})" * 9,
+        f"(?i-s:{_LITERAL[:499]})" * 9,
+        f"{_LITERAL[:499]}[a-a]" * 9,
+        f"{_LITERAL[:499]}(?s)" * 9,
+        "a{1}" * 1_250,
+        "a{01,1}+" * 600,
+        f"(?#[){_LITERAL}(?#])",
+        rf"(?#[\){_LITERAL}(?#])",
+        f"(?x)#[\n{_LITERAL}#]",
+    ],
+)
+def test_a_long_literal_is_refused(pattern: str) -> None:
     """`regex` takes cubic time to prepare one, and can't be stopped."""
-    pattern = unit * (5_000 // len(unit))
     for given in pattern, exact_pattern(pattern):  # a file's pattern is tried before it is used
         with pytest.raises(ValueError, match="characters, repeating 1 times: longer, or more"):
             bpe_tokenizer._Splitter(given)
@@ -98,3 +118,15 @@ def test_a_long_literal_is_refused(unit: str) -> None:
 
 def test_a_literal_of_some_hundred_characters_is_taken() -> None:
     assert bpe_tokenizer._Splitter("a" * 499).split("a" * 500) == ["a" * 499, "a"]
+
+
+def test_a_long_set_is_taken() -> None:
+    """It isn't a literal: `regex` prepares it quickly."""
+    letters = [chr(0x4E00 + 2 * i) for i in range(2_000)]
+    spelled = "".join(rf"\u{ord(letter):04x}" for letter in letters[:1_000])
+    word, other = "".join(letters[:9]), chr(0x4E01) * 9
+    for inside in "".join(letters), spelled:
+        assert bpe_tokenizer._Splitter(rf"[{inside}]|\s+").split(f"{word} {other}") == [
+            *word, " ", other,
+        ]  # fmt: skip
+        assert bpe_tokenizer._Splitter(f"[^{inside}]").split(word + other) == [word, *other]

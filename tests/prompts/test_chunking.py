@@ -395,6 +395,8 @@ def test_standard_input_is_cut_as_it_comes(saved: Path) -> None:
         (["-", "--json", "--jsonl"], 2, "--json prints one object, --jsonl one for each piece"),
         (["-", "--tokens", "0"], 2, "argument --tokens: expected 1 or more, got 0"),
         (["-", "--tokens", "5", "--overlap", "5"], 2, "--overlap: expected less than --tokens 5"),
+        (["-", "--overlap", "-1"], 2, "argument --overlap: expected 0 or more, got -1"),
+        (["-", "--tokens", "x"], 2, "argument --tokens: expected a number such as 32000, 32k"),
     ],
 )
 def test_wrong_commands(
