@@ -66,6 +66,9 @@ class Number:
         self._note(self._value, self._value)
         return self._value
 
+    def __hash__(self) -> int:
+        return hash(self.__index__())
+
     def _is_beside(self, other: Any) -> bool:
         """Return True if the difference of two numbers is the same in all renderings."""
         return isinstance(other, Number) and other._key == self._key
@@ -134,6 +137,11 @@ class Number:
 
     def __str__(self) -> str:
         return str(self.__index__())
+
+    __repr__ = __str__  # in the text of a list
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name) if name.startswith("_") else Unknown
 
 
 class Word:
@@ -260,7 +268,7 @@ class Span:
         if name not in known:
             known[name] = Selection(self._base, fits)
         chosen = known[name]
-        return Span(self._run, chosen.found, *map(chosen.number, (self._start, self._stop)))
+        return Once(self._run, chosen.found, *map(chosen.number, (self._start, self._stop)))
 
     def _ends_with(self, message: Any) -> bool | None:
         """Return False, noting for which lengths, if the last one certainly differs; else None."""
@@ -298,6 +306,32 @@ class Span:
         return object.__getattribute__(self, name)
 
 
+class Once(Span):
+    """Messages that a filter selects: in plain Jinja, they can be gone through once."""
+
+    _is_used = False
+
+    def _whole(self) -> Span:
+        if self._is_used or self._watched() is not None:
+            raise Unknown
+        self._is_used = True
+        return Span(self._run, self._base, self._start, self._stop)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._whole())
+
+    def _unknown(self, *_: Any) -> Any:
+        raise Unknown
+
+    __len__ = __reversed__ = __getitem__ = __add__ = __radd__ = __eq__ = _number = _unknown
+
+    def _ends_with(self, message: Any) -> bool | None:
+        raise Unknown
+
+
 class Backwards:
     """Messages from the last to the first."""
 
@@ -312,6 +346,9 @@ class Backwards:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(list(self._span)[::-1])
+
+    def __eq__(self, other: object) -> bool:
+        raise Unknown
 
     __getattribute__ = Span.__getattribute__
     __str__ = __repr__ = Span.__str__
@@ -386,6 +423,7 @@ class Loop:
         self._written: dict[_Key, Any] = {}
         self._ranges: dict[_Key, tuple[int | None, int | None]] = {}
         self._facts: dict[_Key, Any] = {}
+        self._has_begun = False
         self.index0 = -1
 
     # -- What the body can read -
@@ -406,6 +444,8 @@ class Loop:
         if key in self._written:
             return value
         if type(value) is int:
+            if key not in self._ranges:
+                self._ranges = {**self._ranges, key: (None, None)}  # it is a number
             return Number(self, key, value)
         if key not in self._facts:
             self._facts = {**self._facts, key: value}
@@ -419,6 +459,7 @@ class Loop:
     # -- Going through ---
 
     def __iter__(self) -> Iterator[Any]:
+        self._begin()
         run, span, written = self._run, self._span, self._run.written
         earlier = run.loops.setdefault(self._name, [])
         step = self._resume(earlier)
@@ -455,6 +496,12 @@ class Loop:
             self._watch(None)
             earlier.insert(0, self)
             del earlier[_RECENT:]
+
+    def _begin(self) -> None:
+        """Note that the loop begins; a template that goes through `loop` itself is not followed."""
+        if self._has_begun:
+            raise Unknown
+        self._has_begun = True
 
     def _with_self(self) -> Iterator[tuple[Any, Loop]]:
         return ((message, self) for message in self)
@@ -566,6 +613,8 @@ class Loop:
     def __str__(self) -> str:
         raise Unknown
 
+    __repr__ = __str__
+
 
 class _Rest(NamedTuple):
     """What a loop from the last message to the first did from a message on, and what is true then.
@@ -597,6 +646,7 @@ class BackLoop(Loop):
     """A loop from the last message to the first: what it did for the first ones is taken over."""
 
     def __iter__(self) -> Iterator[Any]:
+        self._begin()
         run, span = self._run, self._span
         known, known_loops = run.rests.setdefault(self._name, {}), {id(self): True}
         done: list[tuple[int, _Rest]] = []
@@ -690,6 +740,8 @@ class Inner(Loop):
             return value
         self._read_above(place, name, value)
         if type(value) is Marked and isinstance(self._values[place], Compared):
+            if (*key, "is text") not in self._facts:  # with what is no text, it is not compared
+                self._facts = {**self._facts, (*key, "is text"): True}
             return Word(self, key, value)
         return super()._read(place, name, value)
 
@@ -714,8 +766,6 @@ class Inner(Loop):
         if is_equal:
             self._facts = {**self._facts, (*key, "text"): str.__str__(text)}
             return
-        if (*key, "is text") not in self._facts:
-            self._facts = {**self._facts, (*key, "is text"): True}
         unlike = (*key, str.__str__(text))
         self._unlike[unlike] = min(self.index0, self._unlike.get(unlike, self.index0))
 
@@ -739,6 +789,7 @@ class Inner(Loop):
     # -- Going through ---
 
     def __iter__(self) -> Iterator[Any]:
+        self._begin()
         run, span, written = self._run, self._span, self._text
         earlier = run.loops.setdefault(self._name, [])
         step = self._resume(earlier)
@@ -823,8 +874,7 @@ def over(value: Any, name: int, values: list[Any], written: list[str] | None = N
 
     Its body reads some other values, and writes to a list, or to the output.
     """
-    if isinstance(value, range):
-        value = _numbers(value, values)
+    value = _numbers(value, values) if isinstance(value, range) else whole(value)
     if isinstance(value, Backwards):
         return BackLoop(value._span._run, name, value._span, values)
     if not isinstance(value, Span):
@@ -850,7 +900,7 @@ def selected(value: Any, key: tuple[Any, ...], fits: Callable[[Any], bool]) -> A
     """Return the messages that match, if this can be known; else None."""
     if not isinstance(value, Span) or value._watched() or not all(type(x) is str for x in key):
         return None
-    return value._selected(key, fits)
+    return whole(value)._selected(key, fits)
 
 
 def numbers(stop: Any, *rest: Any) -> Any:
@@ -870,7 +920,12 @@ def ends_with(messages: Any, message: Any) -> bool | None:
 
 def as_list(value: Any) -> Any:
     """The filter `list`."""
-    return value if isinstance(value, Span) else list(value)
+    return whole(value) if isinstance(value, Span) else list(value)
+
+
+def whole(value: Any) -> Any:
+    """Return a value; of what can be gone through once, its messages."""
+    return value._whole() if isinstance(value, Once) else value
 
 
 def loop_context(iterable: Any, *rest: Any) -> Any:
@@ -930,7 +985,9 @@ def _same(a: Any, b: Any, inside: bool = False) -> bool:
         return _same([*a.items()], [*b.items()], True)
     if isinstance(a, Macro):  # several can share a name
         return bool(a._func.__code__ is b._func.__code__)
-    return isinstance(a, jinja2.Undefined) or bool(type(a) in (int, float, bool, str) and a == b)
+    if type(a) is float:
+        return a == b and str(a) == str(b)  # 0.0 is not -0.0
+    return isinstance(a, jinja2.Undefined) or bool(type(a) in (int, bool, str) and a == b)
 
 
 # -- The beginnings ------------------------------------------------------------

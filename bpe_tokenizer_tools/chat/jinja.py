@@ -591,6 +591,9 @@ for _name, _plain in _ENVIRONMENT.filters.items():
         _ENVIRONMENT.filters[_name] = _limited_filter(_name, _plain)
 for _name, _plain in _ENVIRONMENT.tests.items():
     _ENVIRONMENT.tests[_name] = limits.limited_test(_name, _plain)
+_ENVIRONMENT.tests["sameas"] = lambda value, other: (
+    beginnings.plain(value) is beginnings.plain(other)
+)
 for _kind in ("number", "integer"):
     _ENVIRONMENT.tests[_kind] = _of_number(_ENVIRONMENT.tests[_kind])
 _ENVIRONMENT.globals.update(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from jinja2 import nodes
@@ -19,13 +19,13 @@ LAZY = {"map", "select", "selectattr", "reject", "rejectattr", "batch", "slice",
 LAZY |= {"items", "reverse"}  # filters that give iterators
 
 
-def _blocks(tree: nodes.Node) -> Iterator[tuple[Body, nodes.For]]:
+def _blocks(tree: nodes.Node, kind: type[Any] = nodes.For) -> Iterator[tuple[Body, Any]]:
     """Yield each loop, and the statements that it is one of; outer loops first."""
     every: list[nodes.Node] = [tree, *tree.find_all(nodes.Node)]
     for node in every:
         for _, value in node.iter_fields():
             if isinstance(value, list):
-                yield from ((value, each) for each in list(value) if isinstance(each, nodes.For))
+                yield from ((value, each) for each in list(value) if isinstance(each, kind))
 
 
 def _is_plain(loop: nodes.For) -> bool:
@@ -161,17 +161,44 @@ def leave_when_done(source: nodes.Template) -> None:
 
     That is, once a flag is set, as in ``{% if not flags.found %}...{% endif %}``, or once their
     place is no longer below one, as in ``{% if m.tool_calls and loop.index0 < place %}``.
+
+    What they do later must not fail, either, where the items of lists are plain data, and what is
+    gone through, if it is true, is a list.
     """
     uses = _Uses(source)
     for body, loop in list(_blocks(source)):
         if loop.test or loop.recursive or loop.else_ or not uses.is_over_a_list(loop.iter):
             continue
-        for test, value in _conditions(uses, loop):
+        for test, value in _conditions(uses, body, loop):
             if _Idle(uses, body, loop, test, value).all(loop.body):
                 asked = test if value else nodes.Not(test, lineno=loop.lineno)
                 leave = nodes.Break(lineno=loop.lineno)
                 loop.body.insert(0, nodes.If(asked, [leave], [], [], lineno=loop.lineno))
                 break
+
+
+_USES: _Kinds = (nodes.Name, nodes.Getattr, nodes.Assign, nodes.Call, nodes.For, nodes.With)
+_USES += (nodes.Macro, nodes.CallBlock)
+
+
+def _expressions(node: Any) -> list[Any]:
+    """Return the expressions of a node whose values get names, or are gone through."""
+    if isinstance(node, (nodes.Macro, nodes.CallBlock)):
+        return list(node.defaults)
+    if isinstance(node, nodes.With):
+        return list(node.values)
+    if isinstance(node, nodes.For):
+        return [node.iter]
+    return [node.node if isinstance(node, nodes.Assign) else node]
+
+
+def _conditionals(tree: nodes.Node) -> dict[int, tuple[Body, nodes.If]]:
+    """Return of the parts of each {% if %} the statements that it is one of, and itself."""
+    return {
+        id(part): (body, node)
+        for body, node in _blocks(tree, nodes.If)
+        for part in (node.body, node.elif_, node.else_)
+    }
 
 
 class _Uses:
@@ -184,21 +211,25 @@ class _Uses:
         self.stores: Counter[str] = Counter()
         self.reads: Counter[tuple[str, str]] = Counter()  # of attributes
         self.reads_of: Counter[str] = Counter()
+        self._around = _conditionals(tree)
         sources: list[Any] = []
-        for node in tree.find_all((nodes.Name, nodes.Getattr, nodes.Assign, nodes.Call, nodes.For)):
+        for node in tree.find_all(_USES):
             if isinstance(node, nodes.Name):
                 (self.loads if node.ctx == "load" else self.stores)[node.name] += 1
             elif isinstance(node, nodes.Getattr):
                 if isinstance(node.node, nodes.Name):
                     self.reads[node.node.name, node.attr] += 1
                     self.reads_of[node.node.name] += 1
-            elif isinstance(node, nodes.Assign):
-                self._assign(node.target, node.node)
-                sources.append(node.node)
             else:
-                sources.append(node.iter if isinstance(node, nodes.For) else node)
+                sources += _expressions(node)
+                if isinstance(node, nodes.Assign):
+                    self._assign(node.target, node.node)
+                elif isinstance(node, nodes.Macro):
+                    self.stores[node.name] += 1
         filters = (each for node in sources for each in (node, *node.find_all(nodes.Filter)))
-        self._is_lazy = any(isinstance(x, nodes.Filter) and x.name in LAZY for x in filters)
+        # Whether a name may be one of an iterator, of which others see how far a loop went.
+        self.has_iterators = any(isinstance(x, nodes.Filter) and x.name in LAZY for x in filters)
+        self.has_iterators |= self.loads["loop"] > self.reads_of["loop"]
 
     def _assign(self, target: Any, value: Any) -> None:
         if isinstance(target, nodes.NSRef):
@@ -209,21 +240,34 @@ class _Uses:
     def is_over_a_list(self, node: Any) -> bool:
         """Return True if nobody sees how far a loop went: it goes through no iterator."""
         if isinstance(node, nodes.Call):
-            return bool(node.node == nodes.Name("range", "load"))
+            return bool(node.node == nodes.Name("range", "load")) and not self.stores["range"]
         if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
             node = node.node
-        return isinstance(node, nodes.Name) and not self._is_lazy
+        return isinstance(node, nodes.Name) and not self.has_iterators
 
     def assigned(self, name: str) -> list[Any]:
         """Return all values that a variable gets; none, if it gets others than by {% set %}."""
         values = self.given.get(name, [])
         return values if len(values) == self.stores[name] else []
 
+    def made_before(self, name: str, body: Body, loop: nodes.Node) -> Any:
+        """Return the value that a name gets before each run of a loop; None if unknown."""
+        made, is_known = None, True
+        for node in body[: next(i for i, node in enumerate(body) if node is loop)]:
+            if isinstance(node, nodes.Assign) and node.target == nodes.Name(name, "store"):
+                made, is_known = node.node, True
+            elif name in _stored(node):
+                made, is_known = None, False
+        if made is None and is_known and id(body) in self._around:
+            return self.made_before(name, *self._around[id(body)])
+        return made
+
     def is_namespace(self, name: str) -> bool:
         """Return True if a name is always one of a new namespace, which has no other name."""
         given = self.assigned(name)
         return (
             bool(given)
+            and not self.stores["namespace"]
             and all(map(_is_namespace, given))
             and self.loads[name] == self.reads_of[name]
         )
@@ -234,25 +278,30 @@ def _is_namespace(node: Any) -> bool:
     return is_call and not (node.args or node.dyn_args or node.dyn_kwargs)
 
 
-def _conditions(uses: _Uses, loop: nodes.For) -> list[tuple[Any, bool]]:
-    """Return tests in a loop that may keep one value from some iteration on, and that value."""
+def _conditions(uses: _Uses, body: Body, loop: nodes.For) -> list[tuple[Any, bool]]:
+    """Return tests in a loop that may keep one value from some iteration on, and that value.
+
+    They never fail: what they read is set before.
+    """
     changed = {"loop", *(name.name for name in loop.find_all(nodes.Name) if name.ctx == "store")}
     found: list[tuple[Any, bool]] = []
     for flag in itertools.islice(loop.find_all(nodes.NSRef), _TESTS // 2):
-        if flag.name not in changed:
-            name = nodes.Name(flag.name, "load", lineno=loop.lineno)
-            found.append((nodes.Getattr(name, flag.attr, "load", lineno=loop.lineno), True))
+        if flag.name not in changed and _is_namespace(uses.made_before(flag.name, body, loop)):
+            of = nodes.Name(flag.name, "load", lineno=loop.lineno)
+            found.append((nodes.Getattr(of, flag.attr, "load", lineno=loop.lineno), True))
     tests = nodes.List([branch.test for branch in loop.find_all(nodes.If)])
     parts: Iterator[Any] = tests.find_all((nodes.Getattr, nodes.Compare))
     for test in parts:
         if isinstance(test, nodes.Getattr):
-            if isinstance(test.node, nodes.Name) and test.node.name not in changed:
+            name = getattr(test.node, "name", "loop")
+            if name not in changed and _is_namespace(uses.made_before(name, body, loop)):
                 found.append((test, True))
         elif _is_place(test.expr) and len(test.ops) == 1 and test.ops[0].op in ("lt", "lteq"):
             limit = test.ops[0].expr
             if isinstance(limit, nodes.Name) and limit.name not in changed:
                 given = uses.assigned(limit.name)
-                if given and all(map(_is_place, given)):
+                is_set = uses.made_before(limit.name, body, loop) is not None
+                if is_set and given and all(map(_is_place, given)):
                     found.append((test, False))
         if len(found) == _TESTS:
             break
@@ -265,21 +314,27 @@ def _is_place(node: Any) -> bool:
     return is_of_loop and node.attr in ("index", "index0")
 
 
-_PURE: _Kinds = (nodes.Name, nodes.Const, nodes.Getattr, nodes.Getitem, nodes.Compare)
-_PURE += (
-    nodes.Operand,
-    nodes.And,
-    nodes.Or,
-    nodes.Not,
-    nodes.Add,
-    nodes.Sub,
-    nodes.Test,
-    nodes.CondExpr,
-)
+_SAFE_TESTS = {"defined", "undefined", "none", "mapping", "string", "number", "boolean"}
 
 
-def _is_pure(node: nodes.Node) -> bool:
-    return all(isinstance(each, _PURE) for each in (node, *node.find_all(nodes.Node)))
+def _keyword(call: Any, name: str) -> list[Any]:
+    return [each for each in call.kwargs if each.key == name]
+
+
+def _all_names(node: Any) -> list[nodes.Name]:
+    return list(nodes.List([node]).find_all(nodes.Name))
+
+
+def _stored(node: nodes.Node) -> set[str]:
+    return {"loop", *(name.name for name in _all_names(node) if name.ctx != "load")}
+
+
+def _targets(loop: nodes.For) -> set[str]:
+    """Return the name of a loop's items, unless it gets other values, too."""
+    target = loop.target
+    body: list[Any] = loop.body
+    inside = set[str]().union(*map(_stored, body))
+    return {target.name} if isinstance(target, nodes.Name) and target.name not in inside else set()
 
 
 class _Idle:
@@ -292,6 +347,8 @@ class _Idle:
         self._uses, self._loop, self._test, self._value = uses, loop, test, value
         self._body = body
         self._depth = 0  # of loops inside of it
+        self._items = _targets(loop)  # names of what the loops go through
+        self._true: list[Any] = []  # what is true where a statement is
 
     def all(self, statements: Iterable[Any]) -> bool:
         return all(map(self._is_idle, statements))
@@ -303,7 +360,7 @@ class _Idle:
             return self._branches([node, *node.elif_], node.else_)
         if isinstance(node, nodes.For):
             return self._inner(node)
-        if not isinstance(node, nodes.Assign) or not _is_pure(node.node):
+        if not isinstance(node, nodes.Assign) or not self._is_safe(node.node):
             return False
         target = node.target
         return isinstance(target, nodes.Name) or (
@@ -312,21 +369,101 @@ class _Idle:
 
     def _branches(self, branches: list[Any], otherwise: Body) -> bool:
         for node in branches:
-            if not _is_pure(node.test):
+            if not self._is_safe(node.test):
                 return False
             known = self._known(node.test)
-            if known is not False and not self.all(node.body):
+            if known is not False and not self._if_true(node.test, self.all, node.body):
                 return False
             if known:
                 return True
         return self.all(otherwise)
 
-    def _inner(self, node: nodes.For) -> bool:
-        if not (_is_plain(node) and _is_pure(node.iter)):
+    def _if_true(self, test: Any, check: Callable[[Any], bool], argument: Any) -> bool:
+        """Return what a check finds where a test is true."""
+        before, tests = list(self._true), [test]
+        while tests:
+            test = tests.pop()
+            if all(name.name in self._items for name in _all_names(test)):
+                self._true.append(test)
+            tests += [test.left, test.right] if isinstance(test, nodes.And) else []
+        found = check(argument)
+        self._true = before
+        return found
+
+    def _is_safe(self, node: Any) -> bool:
+        """Return True if an expression has no effect, and doesn't fail."""
+        if node == self._test or isinstance(node, (nodes.Name, nodes.Const)):
+            return True
+        if isinstance(node, (nodes.Getattr, nodes.Getitem)):
+            is_name = isinstance(node, nodes.Getattr) or isinstance(node.arg, nodes.Const)
+            return is_name and self._is_there(node.node)
+        if isinstance(node, (nodes.And, nodes.Or)):
+            if not self._is_safe(node.left):
+                return False
+            known = self._known(node.left)
+            if known is isinstance(node, nodes.Or):  # the rest isn't evaluated
+                return True
+            if isinstance(node, nodes.And):
+                return self._if_true(node.left, self._is_safe, node.right)
+            return self._is_safe(node.right)
+        if isinstance(node, nodes.Not):
+            return self._is_safe(node.node)
+        if isinstance(node, nodes.Test):
+            return node.name in _SAFE_TESTS and not node.args and self._is_safe(node.node)
+        return self._compares(node) if isinstance(node, nodes.Compare) else self._is_number(node)
+
+    def _compares(self, node: nodes.Compare) -> bool:
+        op, other = node.ops[0].op, node.ops[0].expr
+        if op in ("in", "notin") and isinstance(node.expr, nodes.Const):
+            is_safe = self._is_item(other) and not self._uses.has_iterators
+        else:
+            is_safe = op in ("eq", "ne") and self._is_safe(node.expr) and self._is_safe(other)
+        return is_safe and len(node.ops) == 1
+
+    def _is_item(self, node: Any) -> bool:
+        return isinstance(node, nodes.Name) and node.name in self._items
+
+    def _is_there(self, node: Any) -> bool:
+        """Return True if an expression has a value."""
+        if self._is_item(node) or node in self._true or node == nodes.Name("loop", "load"):
+            return True
+        return isinstance(node, nodes.Name) and self._made(node.name) is not None
+
+    def _made(self, name: str) -> Any:
+        """Return the call that makes the namespace of a name before the loop, or None."""
+        made = self._uses.made_before(name, self._body, self._loop)
+        return made if made is not None and self._uses.is_namespace(name) else None
+
+    def _is_number(self, node: Any, of: tuple[str, str] | None = None) -> bool:
+        """Return True for an integer; `of` is the attribute whose values these are."""
+        if isinstance(node, (nodes.Add, nodes.Sub)):
+            return self._is_number(node.left, of) and self._is_number(node.right, of)
+        if isinstance(node, nodes.Const):
+            return type(node.value) is int
+        if not isinstance(node, nodes.Getattr) or not isinstance(node.node, nodes.Name):
             return False
+        key = node.node.name, node.attr
+        if _is_place(node) or key == of:
+            return True
+        if self._made(key[0]) is None or of is not None:
+            return False
+        made = [x.value for value in self._uses.assigned(key[0]) for x in _keyword(value, key[1])]
+        values = [*made, *self._uses.attributes.get(key, [])]
+        is_set = len(made) == len(self._uses.assigned(key[0]))
+        return is_set and all(self._is_number(value, key) for value in values)
+
+    def _inner(self, node: nodes.For) -> bool:
+        is_list = node.iter in self._true and not self._uses.has_iterators
+        if not (_is_plain(node) and is_list and self._is_safe(node.iter)):
+            return False
+        before = self._items, self._true
+        stored = _stored(node)
+        self._items = (self._items - stored) | _targets(node)
+        self._true = [x for x in self._true if not stored & {n.name for n in _all_names(x)}]
         self._depth += 1
         found = self.all(node.body)
         self._depth -= 1
+        self._items, self._true = before
         return found
 
     def _known(self, node: Any) -> bool | None:
@@ -347,22 +484,12 @@ class _Idle:
     def _is_lost(self, target: nodes.NSRef, value: Any) -> bool:
         """Return True if nobody sees that an attribute of a namespace is set."""
         key, uses = (target.name, target.attr), self._uses
-        made = self._made_before(target.name)
-        if made is None or not uses.is_namespace(target.name):
+        made = self._made(target.name)
+        if made is None:
             return False
         if self._test == nodes.Getattr(nodes.Name(key[0], "load"), key[1], "load"):
             # The flag, which is set again.
-            values = uses.attributes[key] + [x.value for x in made.kwargs if x.key == key[1]]
+            values = uses.attributes[key] + [x.value for x in _keyword(made, key[1])]
             is_bool = all(isinstance(x, nodes.Const) and type(x.value) is bool for x in values)
             return is_bool and bool(value == nodes.Const(True))
         return _Uses(self._loop).reads[key] == uses.reads[key]
-
-    def _made_before(self, name: str) -> Any:
-        """Return the value that a name gets before each run of the loop; None if unknown."""
-        made = None
-        for node in self._body:
-            if node is self._loop:
-                break
-            if isinstance(node, nodes.Assign) and node.target == nodes.Name(name, "store"):
-                made = node.node
-        return made

@@ -500,6 +500,115 @@ def test_loops_end_early_only_if_they_do_nothing_more(body: str) -> None:
     assert tokenizer.apply_chat_template([USER], template, tokenize=False) == plain.render()
 
 
+# -- The same text as plain Jinja writes ---------------------------------------
+
+
+def plainly(template: str, messages: Messages) -> str | None:
+    """Return what plain Jinja writes, in the sandbox of transformers; None if it fails."""
+    sandbox = pytest.importorskip("jinja2.sandbox").ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    try:
+        made: str = sandbox.from_string(template).render(messages=messages)
+    except Exception:  # whatever Jinja raises
+        return None
+    return made
+
+
+def check_with_plain_jinja(template: str, messages: Messages) -> None:
+    expected = plainly(template, messages)
+    options: dict[str, Any] = {"add_generation_prompt": False, "tokenize": False}
+    if expected is None:
+        with pytest.raises(ValueError, match="the chat template failed on this conversation"):
+            tokenizer_of(template).apply_chat_template(messages, template, **options)
+    else:
+        made = tokenizer_of(template).apply_chat_template(messages, template, **options)
+        assert made == expected
+
+
+FIRST = (
+    "{% set f = namespace(x=false) %}{% for y in it %}{% if not f.x %}{% set f.x = true %}"
+    "{% endif %}{% endfor %}{{ it | list | length }}"
+)
+LAZY = "messages | map(attribute='content')"
+SET = "{% for m in messages %}{% set f.x = true %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        # A test reads what is not set.
+        "{% for m in messages %}{% if k and not f.x %}{{ m.content }}{% set f.x = true %}"
+        "{% endif %}{% endfor %}.",
+        "{% for m in messages %}{% for x in messages %}{% if x.k and loop.index0 < at %}"
+        "{{ x.content }}{% endif %}{% endfor %}{% set at = loop.index0 %}{% endfor %}.",
+        # The flag is another one.
+        "{% set f = namespace(x=false) %}{% if messages %}{% set f = namespace(x=7) %}{% endif %}"
+        + SET
+        + "{{ f.x }}",
+        "{% set g = namespace(x=1) %}{% set c = cycler(g) %}{% set namespace = c.next %}"
+        "{% set f = namespace() %}" + SET + "{{ g.x }}",
+        "{% set f = namespace(name=false) %}{% macro f() %}{% endmacro %}"
+        + SET.replace("x", "name"),
+        # Somebody sees how far the loop went.
+        f"{{% with it = {LAZY} %}}{FIRST}{{% endwith %}}",
+        f"{{% macro g(it={LAZY}) %}}{FIRST}{{% endmacro %}}{{{{ g() }}}}",
+        f"{{% set it = {LAZY} %}}{{% set f = namespace(x=true) %}}{{% for i in range(3) %}}"
+        "{% for x in it %}{% endfor %}{% if not f.x %}{{ i }}{% endif %}{% endfor %}"
+        "{{ it | list | length }}",
+        "{% for m in messages %}{% set it = loop %}{% set f = namespace(x=false) %}"
+        "{% for y in it %}{% if not f.x %}{% set f.x = true %}{% endif %}{% endfor %}"
+        "{{ m.content }}{% endfor %}",
+        # It fails later.
+        "{% set f = namespace(x=false) %}{% for m in messages %}{% if m.tool_calls[0].id and "
+        "not f.x %}{% set f.x = true %}{% endif %}{% endfor %}",
+        "{% set f = namespace(x=false) %}{% for m in messages %}{% for x in m.tool_calls %}"
+        "{% endfor %}{% if m.tool_calls %}{% set f.x = true %}{% endif %}{% endfor %}",
+        "{% set f = namespace(x=false, y=0) %}{% for m in messages %}{% if m.content %}"
+        "{% set f.x = true %}{% endif %}{% set f.y = f.y + m.n %}{% endfor %}",
+    ],
+)
+def test_a_loop_that_ends_early_hides_nothing(template: str) -> None:
+    calls = [{"id": "a"}]
+    turns = [{"content": "Yes", "tool_calls": calls, "n": 1}, {"content": "No", "tool_calls": 5}]
+    turns += [{"content": "Hm"}] * 4
+    check_with_plain_jinja(template, [{"role": "assistant", **turn} for turn in turns])
+
+
+SEARCH = (
+    "{% for m in messages %}{% set said = m.id %}{% for x in messages %}{% if x.other == said %}"
+    "{{ loop.index }}{% break %}{% endif %}{% endfor %},{% endfor %}"
+)
+USERS = "messages | selectattr('role', 'equalto', 'user')"
+
+
+@pytest.mark.parametrize("n", [49, 50])
+@pytest.mark.parametrize(
+    "after",
+    [
+        "",
+        f"{{% set it = {USERS} %}}" + "{% for m in it %}{{ m.content }}{% endfor %};" * 2,
+        f"{{% set it = {USERS} %}}{{{{ it | first }}}}{{{{ it | list }}}}",
+        f"{{% set it = {USERS} %}}{{{{ (it | selectattr('id') | list | length, it | list) }}}}",
+        f"{{% if {USERS.replace('user', 'tool')} %}}always{{% endif %}}",
+        f"{{{{ {USERS} | length }}}}",
+        "{{ messages[:3] == messages[::-1] or messages[::-1] == messages[::-1] }}",
+        "{% for m in messages %}{{ [k.i] }}{{ {'a': loop.length} }}{{ '%r' % k.i }}{% endfor %}",
+        "{% for m in messages %}{{ k.i is sameas 3 }}{{ k.i.real }}{{ {3: 4}[k.i] }}{% endfor %}",
+        "{% for m in messages %}{{ {k.i: loop} | length }}{{ {3: 4}.get(k.i) }}{% endfor %}",
+        "{% for m in messages %}{{ m }}{% for x in loop %}{{ x.role }}{% endfor %}{% endfor %}",
+    ],
+)
+def test_whole_conversations_are_as_plain_jinja_writes_them(n: int, after: str) -> None:
+    template = "{% set k = namespace(i=3) %}" + SEARCH + after
+    first: list[dict[str, Any]] = [{"id": "a"}, {"id": 1}, {"id": True}, {"id": 1.0}]
+    first += [{}, {"id": "a"}, {"id": ["a"]}, {"other": 1, "id": 1}, {"id": {}}]
+    for turns in (first, [*first[:2] * 2, *first[::-1]], [{"id": 3}] * 2, [{"id": "a"}] * 2):
+        talk = [{"role": "user", "content": str(i), **turn} for i, turn in enumerate(turns)]
+        rest = [{"role": "user", "content": f"ok {i}"} for i in range(n - len(talk))]
+        check_with_plain_jinja(template, talk + rest)
+
+
 # -- The work ------------------------------------------------------------------
 
 
