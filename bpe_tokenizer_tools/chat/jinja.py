@@ -372,6 +372,8 @@ class Environment(ImmutableSandboxedEnvironment):
     compared, searched = staticmethod(limits.compared), staticmethod(limits.searched)
     loop, over = staticmethod(beginnings.loop_context), staticmethod(beginnings.over)
 
+    follows = False  # whether loops over messages are watched
+
     def _generate(self, source: nodes.Template, *rest: Any, **more: Any) -> str:
         loops.leave_when_done(source)
         for node in list[Any](source.find_all((nodes.For, nodes.Macro, nodes.CallBlock))):
@@ -379,7 +381,7 @@ class Environment(ImmutableSandboxedEnvironment):
             if isinstance(node, nodes.For) and node.test:
                 node.test = nodes.And(cost, node.test, lineno=node.lineno)
             node.body.insert(0, nodes.ExprStmt(cost, lineno=node.lineno))
-        for i, watched in enumerate(loops.to_watch(source)):
+        for i, watched in enumerate(loops.to_watch(source) if self.follows else ()):
             names: list[nodes.Expr] = [nodes.Name(name, "load") for name in watched.names]
             given: list[nodes.Expr] = [nodes.Const(i), nodes.List(names)]
             over = nodes.Filter(watched.loop.iter, _OVER, given, [], None, None)
@@ -603,17 +605,19 @@ _ENVIRONMENT.globals.update(
     range=beginnings.numbers,
 )
 del _ENVIRONMENT.globals["lipsum"]  # random Latin text of any length
+_FOLLOWING = _ENVIRONMENT.overlay()
+_FOLLOWING.follows = True
 
 _MAX_SOURCE = 2**17  # characters; the longest in use has 17,000
 
 
-@functools.lru_cache(maxsize=32)
-def _compile(source: str) -> Any:
+@functools.lru_cache(maxsize=64)
+def _compile(source: str, environment: Environment = _ENVIRONMENT) -> Any:
     if len(source) > _MAX_SOURCE:
         size, limit = f"{len(source):,}", f"{_MAX_SOURCE:,}"
         raise ValueError(f"a chat template of {size} characters; the limit is {limit}")
     try:
-        return _ENVIRONMENT.from_string(source)
+        return environment.from_string(source)
     except Exception as error:
         line = getattr(error, "lineno", None)
         where = f", line {line}" if line else ""
@@ -683,7 +687,7 @@ def parts(
     source: str, messages: Any, add_generation_prompt: bool, /, **variables: Any
 ) -> Iterator[str]:
     """Yield a template's output bit by bit; raise the errors of `render`, or any other."""
-    template = _compile(source)
+    template = _compile(source, _FOLLOWING)
     given = {"messages": messages, "add_generation_prompt": add_generation_prompt, **variables}
     with limited(given):
         yield from template.root_render_func(template.new_context(given))

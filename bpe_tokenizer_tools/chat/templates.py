@@ -36,7 +36,7 @@ Template = Callable[..., Marked]  # (messages, add_generation_prompt, **variable
 Span = tuple[int, int]
 
 _ASSISTANTS = ("assistant", "model")
-_MANY_MESSAGES = 50  # from here on, it pays to watch the loops of templates that search
+_MANY_MESSAGES = 300  # from here on, templates that search take long unless they are watched
 _WHO = (None, "role", "name")  # the fields that say who wrote
 _SAID = ("content", *rendering.THOUGHTS)  # the fields of a message with its text
 
