@@ -330,11 +330,19 @@ static void check_ids(const struct tokens *tokens, struct text text, const uint3
 
 static struct worker *worker; /* a cache takes too long to make for each input */
 
+/* Let the worker work for another vocabulary; the library makes one for each. */
+static void worker_forget(void)
+{
+    cache_clear(&worker->cache);
+    merge_memory_release(&worker->merging);
+    merge_memory_release(&worker->joining);
+}
+
 /* Encode in all ways there are; worker->ids has the ids. */
 static void encode_variously(const struct vocabulary *v, struct cutter cutter, struct text text,
                              size_t most)
 {
-    cache_clear(&worker->cache);
+    worker_forget();
     for (int again = 0; again < 2; again++) { /* the second time from the cache */
         worker->n_ids = 0;
         CHECK(encode_text(v, worker, cutter, text.bytes, text.size, false) == 0);
@@ -436,7 +444,7 @@ static void try_image(struct input *input)
             struct cutter cutter = {.scan = block_scanners()[pattern]};
             struct superwords *superwords = superwords_new(&image.vocabulary, &image.tokens);
             image.vocabulary.superwords = superwords;
-            cache_clear(&worker->cache);
+            worker_forget();
             worker->n_ids = 0;
             CHECK(encode_text(&image.vocabulary, worker, cutter, text.bytes, text.size, true) == 0);
             check_ids(&image.tokens, text, worker->ids, worker->n_ids, false);

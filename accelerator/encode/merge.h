@@ -10,7 +10,9 @@
 struct merge_memory {
     void *block;
     size_t size;
-    uint32_t *first_of_rank; /* see merge_by_ranks; NOWHERE in all places between two calls */
+    /* See merge_by_ranks.  NOWHERE in all places between two calls.
+     * INVARIANT: as many as the vocabulary has ranks, so the memory serves one vocabulary. */
+    uint32_t *first_of_rank;
 };
 
 /* Write the ids of a pre-token of `size` bytes, at least one, to `ids`, which has room for as many

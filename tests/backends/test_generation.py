@@ -514,7 +514,7 @@ def test_settings_that_a_backend_does_not_know_are_refused(written: Callable[...
         ("llama.cpp", {"dtype": "float16"}, ValueError, "keeps it as it is"),
         ("llama.cpp", {"n_ctx": -5}, ValueError, "n_ctx"),
         ("mlx", {"dtype": "float16"}, ValueError, "keeps it as it is"),
-        ("mlx", {"device": "tpu"}, ValueError, "device 'tpu'"),
+        ("mlx", {"device": "tpu"}, ValueError, "got 'tpu'"),
         ("openvino", {"device": "TPU"}, ValueError, "that OpenVINO has here: .*CPU"),
         ("openvino", {"dtype": "int7"}, ValueError, "dtype"),
         ("openvino", {"KV_CACHE_PRECISION": "x"}, RuntimeError, "OpenVINO could not load it"),
