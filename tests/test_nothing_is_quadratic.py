@@ -397,8 +397,7 @@ SEARCHING += ["CohereForAI-c4ai-command-r7b-12-2024-tool_use"]
 def test_masks_of_public_templates(
     tokenizer: BPETokenizer, llama_cpp_source: Path, name: str
 ) -> None:
-    need("jinja2")
-    template = (llama_cpp_source / f"models/templates/{name}.jinja").read_text(encoding="utf-8")
+    template = public_template(llama_cpp_source, name)
 
     def make(n: int) -> Call:
         both = ["user", "assistant"]
@@ -412,8 +411,7 @@ def test_masks_of_public_templates(
 def test_truncation_of_public_templates(
     tokenizer: BPETokenizer, llama_cpp_source: Path, name: str
 ) -> None:
-    need("jinja2")
-    template = (llama_cpp_source / f"models/templates/{name}.jinja").read_text(encoding="utf-8")
+    template = public_template(llama_cpp_source, name)
     options: dict[str, Any] = {"allowed_special": "none", "truncation": True}
 
     def make(n: int) -> Call:
@@ -433,8 +431,7 @@ def test_truncation_of_public_templates(
 
 @pytest.mark.parametrize("name", [*WITH_TOOLS, *SEARCHING])
 def test_masks_of_one_long_turn(tokenizer: BPETokenizer, llama_cpp_source: Path, name: str) -> None:
-    need("jinja2")
-    template = (llama_cpp_source / f"models/templates/{name}.jinja").read_text(encoding="utf-8")
+    template = public_template(llama_cpp_source, name)
     check(lambda n: lambda: masks(tokenizer, template, tool_talk(n, n)), 120)
 
 
@@ -442,8 +439,7 @@ def test_masks_of_one_long_turn(tokenizer: BPETokenizer, llama_cpp_source: Path,
 def test_masks_of_many_turns_with_tools(
     tokenizer: BPETokenizer, llama_cpp_source: Path, name: str
 ) -> None:
-    need("jinja2")
-    template = (llama_cpp_source / f"models/templates/{name}.jinja").read_text(encoding="utf-8")
+    template = public_template(llama_cpp_source, name)
     check(lambda n: lambda: masks(tokenizer, template, tool_talk(n, 6)), 120)
 
 
@@ -452,8 +448,7 @@ def test_masks_of_many_turns_with_tools(
 def test_rendering_with_tools(
     tokenizer: BPETokenizer, llama_cpp_source: Path, name: str, truncation: bool
 ) -> None:
-    need("jinja2")
-    template = (llama_cpp_source / f"models/templates/{name}.jinja").read_text(encoding="utf-8")
+    template = public_template(llama_cpp_source, name)
 
     def make(n: int) -> Call:
         talk = tool_talk(n, 6)
@@ -470,6 +465,12 @@ def test_rendering_with_tools(
         return call
 
     check(make, 200)
+
+
+def public_template(source: Path, name: str) -> str:
+    """Return one of the chat templates that llama.cpp has."""
+    need("jinja2")
+    return (source / f"models/templates/{name}.jinja").read_text(encoding="utf-8")
 
 
 def tool_talk(n: int, per_turn: int) -> list[dict[str, Any]]:
