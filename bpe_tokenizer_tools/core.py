@@ -202,6 +202,15 @@ def engine() -> bpe_tokenizer._Engine:
     return bpe_tokenizer._engine
 
 
+def engine_in_c() -> Any:
+    """Return the module that calls the accelerator; None if the engine in use is Python's."""
+    if engine().learner is MergeLearner:
+        return None
+    from _bpe_tokenizer import engine as in_c
+
+    return in_c
+
+
 def recognized(tokenizer: BPETokenizer, allowed: frozenset[str]) -> list[bpe_tokenizer.AddedToken]:
     """Return the added tokens to look for: of special ones, those `allowed`."""
     return bpe_tokenizer._recognized(tokenizer._definition, allowed)

@@ -2,6 +2,7 @@
 
 #include "binding/encoder.h"
 #include "binding/ids.h"
+#include "binding/sources.h"
 #include "binding/text.h"
 
 /* -- Spans ----------------------------------------------------------------------------------- */
@@ -128,18 +129,11 @@ struct block {
     PyObject **places[BLOCK];
 };
 
-/* Where the characters of a text that was changed come from, in runs: in a copied run, each comes
- * from right after the one before; in other runs, all come from the same place. */
-struct run {
-    int32_t length;     /* in characters */
-    int32_t start, end; /* the span of the first */
-    int32_t copied;     /* 1 or 0 */
-};
-
+/* Where the characters of a text that was changed come from. */
 struct runs {
-    const struct run *run;  /* the one looked at last; NULL if the text was not changed */
-    const struct run *last; /* NOTE: the limit, whatever somebody writes into the runs */
-    Py_ssize_t begin;       /* of the run's first character */
+    const struct source_run *run;  /* the one looked at last; NULL if the text was not changed */
+    const struct source_run *last; /* NOTE: the limit, whatever somebody writes into the runs */
+    Py_ssize_t begin;              /* of the run's first character */
 };
 
 /* Find how far a character's source is after the source of its run's first character.  Places never
@@ -302,20 +296,26 @@ static size_t utf8_length(PyObject *text)
     return length;
 }
 
-/* Check the runs in a buffer, for a text of n characters.  Returns 0, or -1 and an exception. */
-static int check_runs(const Py_buffer *view, Py_ssize_t n)
+bool sources_fit(const struct source_run *runs, Py_ssize_t n_runs, Py_ssize_t n)
 {
-    const struct run *run = view->buf;
-    Py_ssize_t n_runs = view->len / (Py_ssize_t)sizeof *run, left = n;
-    bool fits = view->format && !strcmp(view->format, "i") && view->itemsize == sizeof(int32_t) &&
-                view->len % (Py_ssize_t)sizeof *run == 0;
+    bool fits = true;
     for (Py_ssize_t i = 0; fits && i < n_runs; i++) {
-        fits = run[i].length >= 0 && run[i].length <= left && run[i].start >= 0 &&
-               run[i].start <= run[i].end && run[i].end <= INT32_MAX - run[i].length;
-        left -= run[i].length;
+        fits = runs[i].length >= 0 && runs[i].length <= n && runs[i].start >= 0 &&
+               runs[i].start <= runs[i].end && runs[i].end <= INT32_MAX - runs[i].length;
+        n -= runs[i].length;
     }
-    if (fits && !left)
+    return fits && !n;
+}
+
+int get_sources(PyObject *object, Py_ssize_t n, Py_buffer *view)
+{
+    if (PyObject_GetBuffer(object, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0)
+        return -1;
+    const Py_ssize_t size = sizeof(struct source_run);
+    if (view->format && !strcmp(view->format, "i") && view->itemsize == sizeof(int32_t) &&
+        view->len % size == 0 && sources_fit(view->buf, view->len / size, n))
         return 0;
+    PyBuffer_Release(view);
     PyErr_SetString(PyExc_ValueError, "the runs don't match the text");
     return -1;
 }
@@ -324,20 +324,16 @@ static PyObject *spans_by_runs(Encoder *self, PyObject *text, const struct ids *
                                enum trimming trimming)
 {
     struct how how = {{NULL, NULL, 0}, trimming, true};
-    struct runs *runs = &how.runs;
     Py_buffer view;
-    PyObject *spans = NULL;
     if (object == Py_None)
         return spans_of(self, how, ids->ids, (size_t)ids->n);
-    if (PyObject_GetBuffer(object, &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0)
+    if (get_sources(object, PyUnicode_GET_LENGTH(text), &view) < 0)
         return NULL;
-    if (check_runs(&view, PyUnicode_GET_LENGTH(text)) == 0) {
-        if (view.len) {
-            runs->run = view.buf;
-            runs->last = runs->run + view.len / (Py_ssize_t)sizeof *runs->run - 1;
-        }
-        spans = spans_of(self, how, ids->ids, (size_t)ids->n);
+    if (view.len) {
+        how.runs.run = view.buf;
+        how.runs.last = how.runs.run + view.len / (Py_ssize_t)sizeof *how.runs.run - 1;
     }
+    PyObject *spans = spans_of(self, how, ids->ids, (size_t)ids->n);
     PyBuffer_Release(&view);
     return spans;
 }

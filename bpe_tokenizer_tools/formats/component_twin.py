@@ -18,13 +18,16 @@ own merges use none of their intermediate parts.  So when the model's first merg
 character is one token, as in the model, and from there on both do the same.
 
 **Cuts.**  A merge joins two tokens where one character meets another.  Between two characters that
-meet in no merge, text can be cut: see `free_cut`.
+meet in no merge, text can be cut: see `free_cut`.  The pre-tokenizers' own cuts are made by the
+engine where a pattern for respelled text is known: see `Scanned`.
 """
 
 from __future__ import annotations
 
+import array
 import itertools
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -32,12 +35,11 @@ from bpe_tokenizer import AddedToken, Definition
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.known import MORE_PATTERNS
 from bpe_tokenizer_tools.support.offsets import Span, Spans
-from bpe_tokenizer_tools.support.text import runs_of
 
 SPACE = "▁"
 _SWAPPED = {ord(" "): SPACE, ord(SPACE): " "}
 _PRIVATE_USE = range(0xE000, 0xF900)
-_SURROGATES = (0xD800, 0xDFFF)  # left to the engine, which refuses them
+_SURROGATES = range(0xD800, 0xE000)  # left to the engine, which refuses them
 _UNKNOWN = -1  # the unknown token; other numbers are bytes
 
 
@@ -91,11 +93,43 @@ def free_cut(model: Model, space: str = SPACE) -> FreeCut | None:
     return FreeCut(re.compile(pattern), [char + space for char in meets])
 
 
+class Scanned(NamedTuple):
+    """Pre-tokenizers whose cuts the engine can make.
+
+    A pattern treats all characters alike that it doesn't name, so it cuts respelled text where the
+    pre-tokenizers cut the text, if the model has all characters that it names.
+    """
+
+    uncut: Callable[[str], str]  # does everything but cut
+    pattern: str  # for respelled text
+    names: str  # the characters that it names, as in the text
+    needs_free_cut: bool  # it also cuts where `free_cut` does
+
+    def suits(self, model: Model, further: FreeCut | None) -> bool:
+        """Return True if it can be used for a model."""
+        has_bytes = bool(model.byte_ids)
+        if not all(char in model.vocab or (has_bytes and char.isascii()) for char in self.names):
+            return False
+        return not self.needs_free_cut or bool(further and not further.bound)
+
+
+# What is known of a pre-tokenizer: the last three fields of `Scanned`.  Those that isolate the
+# matches of a pattern, by the pattern:
+_LINES = (r" *[^ \n]+| +|\n+", "▁\n", True)
+SCANNED: dict[str, tuple[str, str, bool]] = {
+    **dict.fromkeys(("\n+", r"\n+"), _LINES),  # Gemma 4
+    # training.sentencepiece
+    r"[▁][^▁\r\n]*|[^▁\r\n]+|[\r\n]+": (r" [^ \r\n]*|[^ \r\n]+|[\r\n]+", "▁\r\n", False),
+}
+BEFORE_SPACES = (r" [^ ]*|[^ ]+", "▁", False)  # a Metaspace that cuts
+
+
 class Twin:
     """An encoder of the engine in C that gives the ids of a model.
 
     `speller` respells text for the encoder, `cut` cuts it into pre-tokens unless it is None, and
-    `further` tells where these may be cut in their new spelling.
+    `further` tells where these may be cut in their new spelling.  If `scans`, the encoder cuts
+    text that is one pre-token so.
     """
 
     def __init__(
@@ -104,10 +138,12 @@ class Twin:
         speller: _Speller,
         cut: Callable[[str], list[str]] | None,
         further: FreeCut | None,
+        scans: bool,
     ) -> None:
         self.encoder, self._speller, self._cut = encoder, speller, cut
         self._further = further
-        self._scans = bool(further) and encoder.scans
+        self._bound = further.bound if further else []
+        self._scans = scans and encoder.scans
 
     def encode(self, text: str) -> list[int]:
         """Encode text that is prepared."""
@@ -128,11 +164,11 @@ class Twin:
         """Call `whole` with text that the engine may cut itself, or `cut` with its pieces."""
         try:
             pieces = list(map(self._speller, self._cut(text) if self._cut else [text]))
+            if self._scans and len(pieces) == 1:
+                [piece] = pieces
+                if not any(pair in piece for pair in self._bound):
+                    return whole(piece)
             if self._further:
-                if self._scans and len(pieces) == 1:
-                    [piece] = pieces
-                    if not any(pair in piece for pair in self._further.bound):
-                        return whole(piece)
                 parts = map(self._further.pattern.findall, pieces)
                 pieces = list(itertools.chain.from_iterable(parts))
             return cut(pieces)
@@ -149,31 +185,44 @@ class Twin:
         `joined`, one piece has several pre-tokens; then None can also mean to pass each on its own.
         """
         texts: list[str] = []
-        parts: list[Spans] = []
+        runs = array.array("i")
         for text, origin in pieces:
-            spelled, moved = self._speller.align(text, origin or Spans.whole(0))
+            spelled, moved = self._speller.align(text, origin or Spans.whole(len(text)))
             fused = joined and self._speller.fuses
             if len(spelled) < len(text) and (fused or not self._speller.stand_ins):
                 return None
             texts.append(spelled)
-            parts.append(moved)
-        spans = parts[0] if len(parts) == 1 else Spans.joined(parts)
-        return spans.of_tokens(self.encoder, "".join(texts), ids)
+            runs.frombytes(moved)
+        found: list[Span] = self.encoder.places_by_runs("".join(texts), ids, runs, 0)
+        return found
 
 
-def make_twin(model: Model, cut: Callable[[str], list[str]], is_cut: bool) -> Twin | None:
+def make_twin(
+    model: Model,
+    cut: Callable[[str], list[str]],
+    is_cut: bool,
+    scanned: Scanned | None = None,
+) -> Twin | None:
     """Return the twin of a model; None if it can't be exact.
 
     `cut` cuts text into pre-tokens; `is_cut` tells whether it ever does.
     """
     speller = _Speller(model)
-    definition = _definition(model, speller) if speller.has_room else None
+    further = free_cut(model, " ")
+    if scanned and not scanned.suits(model, further):
+        scanned = None
+    pattern = scanned.pattern if scanned else MORE_PATTERNS["spaces"]
+    definition = _definition(model, speller, pattern) if speller.has_room else None
     if definition is None:
         return None
-    encoder = core.engine().encoder(definition)
+    encoder: Any = core.engine().encoder(definition)
     if type(encoder) is core.Encoder:  # it's too large for the engine in C
         return None
-    return Twin(encoder, speller, cut if is_cut else None, free_cut(model, " "))
+    if scanned and encoder.scans:
+        uncut = scanned.uncut
+        return Twin(encoder, speller, lambda text: [uncut(text)], None, scans=True)
+    scans = further is not None and not scanned
+    return Twin(encoder, speller, cut if is_cut else None, further, scans)
 
 
 def make_decoder(pieces: Mapping[int, bytes]) -> core.Encoder | None:
@@ -213,49 +262,24 @@ class _Speller:
         # byte, or `_UNKNOWN` -> the character that stands for it
         self.stand_ins = dict(zip(needed, free))
         self.has_room = len(self.stand_ins) == len(needed)
-        kept = [*runs_of(map(ord, self.known)), _SURROGATES]
-        ranges = "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in kept)
         self.fuses = model.fuse_unk and not model.byte_ids
-        self._unknown = re.compile(f"[^{ranges}]{'+' if self.fuses else ''}")
-        self._keeps_ascii = self.known.issuperset(map(chr, range(0x80)))
-        self._stand_in = self._by_bytes if model.byte_ids else self._as_unknown
-        self._memo: dict[str, str] = {}
+        bits = bytearray((sys.maxunicode + 1) // 8)
+        for point in itertools.chain(map(ord, known), _SURROGATES):
+            bits[point >> 3] |= 1 << (point & 7)
+        self._rules = bytes(bits), "".join(self.stand_ins.values()), self.fuses
+        self._respell = core.engine_in_c().native.respell
 
     def __call__(self, text: str) -> str:
-        text = respell(text)
-        if self._keeps_ascii and text.isascii():
-            return text
-        return self._unknown.sub(self._stand_in, text)
+        spelled: str = self._respell(text, *self._rules)
+        return spelled
 
-    def align(self, text: str, spans: Spans) -> tuple[str, Spans]:
-        """Respell a text and the places of its characters."""
-        spelled = self(text)
-        if len(spelled) == len(text):  # stand-ins only ever add characters, or only ever take away
-            return spelled, spans
-        spread: list[Iterable[Span]] = []
-        done = 0
-        for found in self._unknown.finditer(respell(text)):
-            start, end = found.span()
-            one = spans[start]
-            if end - start > 1:
-                one = one[0], spans[end - 1][1]
-            spread += spans[done:start], [one] * len(self._stand_in(found))
-            done = end
-        return spelled, Spans.joined([*spread, spans[done:]])
-
-    def _as_unknown(self, found: re.Match[str]) -> str:
-        return self.stand_ins.get(_UNKNOWN, "")
-
-    def _by_bytes(self, found: re.Match[str]) -> str:
-        char = found[0]
-        written = self._memo.get(char)
-        if written is None:
-            written = "".join(map(self.stand_ins.__getitem__, respell(char).encode()))
-            self._memo[char] = written
-        return written
+    def align(self, text: str, spans: Spans) -> tuple[str, bytes]:
+        """Respell a text, and the places of its characters, as `Spans.flat`."""
+        aligned: tuple[str, bytes] = self._respell(text, *self._rules, spans.flat())
+        return aligned
 
 
-def _definition(model: Model, speller: _Speller) -> Definition | None:
+def _definition(model: Model, speller: _Speller, pattern: str) -> Definition | None:
     """Write a model as one of bytes; None if that can't be exact."""
     written = {id_: respell(token).encode() for token, id_ in model.vocab.items()}
     if b"" in written.values() or len(written) < len(model.vocab):  # or two tokens share an id
@@ -287,7 +311,7 @@ def _definition(model: Model, speller: _Speller) -> Definition | None:
     return Definition(
         vocab,
         [*merges, *model.merges],
-        MORE_PATTERNS["spaces"],
+        pattern,
         normalizer=None,
         ignore_merges=model.ignore_merges,
     )

@@ -139,11 +139,10 @@ def _unicode_form(step: core.JsonReader) -> Normalizer:
     form = step.data["type"]
 
     def run(text: Text) -> Text:
-        if text.spans is None:
-            return Text(core.normalize(text.chars, form))
-        spans = [*text.spans]
-        origin = ((spans[a][0], spans[b - 1][1]) for a, b in align(text.chars, form))
-        return Text(core.normalize(text.chars, form), Spans.joined([origin]))
+        chars = core.normalize(text.chars, form)
+        if text.spans is None or chars == text.chars:
+            return Text(chars, text.spans)
+        return Text(chars, align(text.chars, form).within(text.spans))
 
     return run
 
@@ -153,7 +152,10 @@ def _by_character(change: Callable[[str], str]) -> Normalizer:
 
     def run(text: Text) -> Text:
         parts = list(map(change, text.chars))
-        return Text("".join(parts), text.spans and text.spans.repeated(map(len, parts)))
+        lengths = [*map(len, parts)]
+        if text.spans is None or lengths.count(1) == len(lengths):
+            return Text("".join(parts), text.spans)
+        return Text("".join(parts), text.spans.repeated(lengths))
 
     return run
 
@@ -335,6 +337,7 @@ class _Isolated:
     """The most common pre-tokenizer, with the core's fast splitter where possible."""
 
     def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
         self.plain = core.splitter(pattern).split  # for text that needs no offsets
 
     def __call__(self, text: Text) -> Iterable[Text]:
@@ -425,6 +428,7 @@ class _Metaspace:
         self._prepends = _prepend_scheme(step) == "always"
         split = step.get("split", bool, None, default=None) is not False
         self._cut = _splits(_finder(re.escape(mark)), "MergedWithNext") if split else None
+        self.cuts_before_space = split and mark == component_twin.SPACE
 
     def marked(self, text: Text) -> Text:
         """Do all but cut."""
@@ -863,6 +867,19 @@ class _Chain:
             pieces = [part for piece in pieces for part in step(piece) if part.chars]
         return pieces
 
+    def scanned(self) -> component_twin.Scanned | None:
+        """Return the one pre-tokenizer, if the engine can make its cuts."""
+        if len(self._pre_tokenizers) != 1:
+            return None
+        [step] = self._pre_tokenizers
+        if isinstance(step, _Metaspace) and step.cuts_before_space:
+            return component_twin.Scanned(self._uncut_chars, *component_twin.BEFORE_SPACES)
+        found = component_twin.SCANNED.get(getattr(step, "pattern", ""))
+        return component_twin.Scanned(self._uncut_chars, *found) if found else None
+
+    def _uncut_chars(self, text: str) -> str:
+        return self._mark(Text(text)).chars if self._mark else text
+
     def uncut(self, text: Text) -> Text | None:
         """Return all pre-tokens, joined; None if that needs the pre-tokenizers."""
         if not self._only_cuts:
@@ -1030,7 +1047,7 @@ class ComponentEncoder(core.Encoder):
             self._engine = _twin(definition)
             self._twin = self._engine
             if model and not self._engine:
-                made = component_twin.make_twin(model, chain.cut, chain.cuts)
+                made = component_twin.make_twin(model, chain.cut, chain.cuts, chain.scanned())
                 self._twin = self._by_characters = made
                 self._engine = made.encoder if made else None
 

@@ -109,14 +109,31 @@ class Spans(Sequence[Span]):
         """Return the spans of a text with n characters for each one of these."""
         return Spans.joined([span] * count for span, count in zip(self, counts))
 
+    def within(self, spans: Spans) -> Spans:
+        """Return these spans, of a text made from another, as spans of what that was made from.
+
+        `spans` are those of the text between.
+        """
+        parts: list[Iterable[Span]] = []
+        for run in self.runs:
+            length, start, end, copied = run
+            if copied and end == start + 1:
+                parts.append(spans[start : start + length])
+            else:
+                parts.append([(spans[a][0], spans[b - 1][1]) for a, b in Spans([run])])
+        return Spans.joined(parts)
+
+    def flat(self) -> array.array[int]:
+        """Return the runs as the engine in C takes them: four numbers each."""
+        return array.array("i", itertools.chain.from_iterable(self.runs))
+
     def of_tokens(
         self, encoder: core.Encoder, text: str, ids: list[int], trimming: int = 0
     ) -> list[Span]:
         """Return the spans of the text's tokens; only the engine in C can trim them."""
         by_runs = getattr(encoder, "places_by_runs", None)
         if by_runs:
-            flat = array.array("i", itertools.chain.from_iterable(self.runs))
-            return cast("list[Span]", by_runs(text, ids, flat, trimming))
+            return cast("list[Span]", by_runs(text, ids, self.flat(), trimming))
         spans = [*self]
         return [(spans[a][0], spans[b - 1][1]) for a, b in encoder.places(text, ids)]
 

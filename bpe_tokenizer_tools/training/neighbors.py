@@ -22,7 +22,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.training.joins import CountedWords
 
 __all__ = [
-    "BETWEEN", "PairCounter", "apart_encoder", "count_runs", "in_c", "listed",
+    "BETWEEN", "PairCounter", "apart_encoder", "count_runs", "listed",
     "pair_counter", "word_finder",
 ]  # fmt: skip
 
@@ -30,15 +30,6 @@ BETWEEN = 0x10FFFF  # separates two pieces; no token has this number
 _UTF_32 = f"utf-32-{'le' if sys.byteorder == 'little' else 'be'}"
 _RECORD = struct.Struct("=IIq")  # of a pair and its count
 _Pair = tuple[int, int]
-
-
-def in_c() -> Any:
-    """Return the module that calls the accelerator; None if the engine in use is Python's."""
-    if core.engine().learner is core.MergeLearner:
-        return None
-    from _bpe_tokenizer import engine
-
-    return engine
 
 
 class PairCounter:
@@ -114,7 +105,7 @@ class _PairCounterInC:
 
 def pair_counter(most: int) -> PairCounter | _PairCounterInC:
     """Return a counter of pairs that keeps at most `most` of them."""
-    engine = in_c()
+    engine = core.engine_in_c()
     return _PairCounterInC(engine.native.PairCounter(most)) if engine else PairCounter(most)
 
 
@@ -126,7 +117,7 @@ def count_runs(
     Returns:
         Words for `joins.learn`.
     """
-    engine = None if in_python else in_c()
+    engine = None if in_python else core.engine_in_c()
     if engine:
         counter = engine.native.RunCounter(array("I", itertools.chain.from_iterable(keep)))
         for flat in texts:
@@ -158,7 +149,7 @@ def apart_encoder(
 
     None if it can't: it must have a scanner for the pattern, and room for that many tokens.
     """
-    engine = in_c()
+    engine = core.engine_in_c()
     encode = engine.apart_encoder(tokens, merges, pattern) if engine else None
     return None if encode is None else lambda texts: encode(texts, BETWEEN)
 
@@ -172,7 +163,7 @@ def word_finder(
     without a number, and follows each piece.  None if the accelerator can't: it must have scanners
     for both patterns.
     """
-    engine = in_c()
+    engine = core.engine_in_c()
     find = engine and engine.word_finder(numbers, pieces, words, BETWEEN)
     return find or None
 

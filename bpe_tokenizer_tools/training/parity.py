@@ -34,7 +34,6 @@ from bpe_tokenizer import (
     count_pretokens,
 )
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.training.neighbors import in_c
 from bpe_tokenizer_tools.training.variants import Training
 
 __all__ = ["LanguageReport", "Parity", "ParityReport", "train"]
@@ -218,7 +217,7 @@ class _WordsInC:
 def _words(
     counts: dict[bytes, int], longest: int | None, tokens: list[bytes]
 ) -> _Words | _WordsInC:
-    if engine := in_c():
+    if engine := core.engine_in_c():
         with contextlib.suppress(OverflowError, TypeError):  # too large, or not plain ints
             return _WordsInC(engine.native.PairLearner(counts, core.ALPHABET, longest))
     return _Words(counts, longest, tokens)

@@ -22,7 +22,7 @@ import threading
 import time
 import unittest.mock
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,6 +119,12 @@ MERGES = b'[["a", "b"]]'
 MODEL = b'{"x": [1, "]"], "model": {"vocab": %s, "merges": %s}}' % (VOCAB, MERGES)
 FLAGS = bytearray(70_001)
 FLAGS[500] = FLAGS[1000] = FLAGS[70_000] = 3
+
+
+def respelled_runs(n: int, start: int) -> Iterator[int]:
+    """Yield the runs of "a é" n times, from a place on, where "é" is replaced."""
+    for at in range(start, start + 3 * n, 3):
+        yield from (2, at, at + 1, 1, 1, at + 2, at + 3, 0)
 
 
 def recorded_offsets(encoder: Any, text: str) -> Any:
@@ -385,6 +391,11 @@ def operations() -> dict[str, Operation]:
             lambda e: e.offsets(mixed * 300, ids, array("i", [len(mixed) * 300, 7, 8, 1])),
             [(start + 7, end + 7) for start, end in places],
         ),
+        "respelled": Operation(
+            lambda: bytes([0xFF] * 16).ljust(0x110000 // 8, b"\0"),
+            lambda known: native.respell("a é" * 99, known, "?", True, array("i", [297, 7, 8, 1])),
+            ("a▁?" * 99, array("i", respelled_runs(99, 7)).tobytes()),
+        ),
         "offsets, trimmed": Operation(
             ordered, lambda e: e.offsets(mixed * 300, ids, None, 1), trimmed
         ),
@@ -603,6 +614,7 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
     by_automaton = native.Encoder(ORDERED.vocab, [], cutter)
     unknown, huge, numbers = [*ids, 2**19], [2**70], array("I", ids)
     words = {b"abab": 2, b"ab": 1}
+    known = bytes([0xFF] * 16).ljust(0x110000 // 8, b"\0")
     finder, table = native.Finder({"ab": 97, "bb": None, "é中": 98}), bytes(2**16)
 
     def learn(counts: Any, n_tokens: Any, advance: Any) -> None:
@@ -706,6 +718,12 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
         lambda: quietly(encoder.offsets, ascii_text, unknown),
         lambda: encoder.offsets(ascii_text, ids, None, 3),
         lambda: quietly(encoder.offsets, ascii_text, ids, None, 4),
+        lambda: native.respell(other, known, "?", True),
+        lambda: native.respell(
+            ascii_text, known, "", False, array("i", [len(ascii_text), 0, 1, 1])
+        ),
+        lambda: quietly(native.respell, other, known, "?", True, array("i", [1, 0, 1, 1])),
+        lambda: quietly(native.respell, other, known[:9], "?", True),
         lambda: recorded_offsets(encoder, other),
         lambda: quietly(encoder.encode_batch_recorded, [surrogate], 1),
         lambda: quietly(encoder.offsets, other, b"\xff" * 8),

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*no token for these characters"
 # Characters whose UTF-8 begins alike, of every length; what the twin itself uses: "▁", a space, and
 # the first of its stand-ins; what fallback spells.
 CHARS = [
-    *("a", "b", "A", ">", "<", " ", "▁", "\n", "\x00", "\x7f", "\x80"),
+    *("a", "b", "A", ">", "<", " ", "▁", "\n", "\r", "\x00", "\x7f", "\x80"),
     *("é", "è", "ʰ", "߿", "ࠀ", "▀", "▂", "一", "丁", "七", "中", "\ufffd", "\uffff"),
     *("\ue000", "\ue001", "\ue07f", "\ue080", "\uf8ff", "😀", "😁", "🙀", "𐀀", "\U0010ffff"),
 ]
@@ -41,6 +41,10 @@ STEPS: dict[str, tuple[Any, Any]] = {  # normalizer and pre-tokenizer, as the fa
     "metaspace, cut": (None, files.metaspace("always")),
     "gemma": (files.GEMMA.normalizer, files.GEMMA.pre_tokenizer),
     "gemma 4": (files.GEMMA.normalizer, files.split("\n+", "Isolated")),
+    "trained here": (
+        files.LLAMA2.normalizer,
+        files.split(r"[▁][^▁\r\n]*|[^▁\r\n]+|[\r\n]+", "Isolated"),
+    ),
     "words": (None, files.named("WhitespaceSplit")),
 }
 
@@ -180,7 +184,7 @@ def test_where_text_may_be_cut(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["accelerated"], indirect=True)
 def test_the_engine_cuts_words(engine: str, tmp_path: Path, monkeypatch: Any) -> None:
-    """Python cuts where another step does, or where a merge has ">" meet a space."""
+    """Python cuts where an unusual step does, or where a merge has ">" meet a space."""
     cut_in_python: list[list[str]] = []
 
     def encode_pretokens(pretokens: list[str]) -> list[int]:
@@ -191,11 +195,15 @@ def test_the_engine_cuts_words(engine: str, tmp_path: Path, monkeypatch: Any) ->
         ("llama 2", "the > cat", True),
         ("llama 2, written anew", "the > cat", True),
         ("gemma", "the > cat", True),
-        ("gemma 4", "the\ncat", False),
-        ("metaspace first", "the cat", False),
+        ("gemma 4", "the\ncat", True),
+        ("metaspace first", "the cat", True),
+        ("trained here", "the cat\n", True),
         ("no pre-tokenizer", "the cat", False),
     ):
-        ours, _ = load_family(name, tmp_path)
+        if name == "trained here":
+            ours = BPETokenizer().train("the cat", 270, style="sentencepiece", verbose=False)
+        else:
+            ours, _ = load_family(name, tmp_path)
         engine_in_c: Any = core.encoder(ours)._engine  # type: ignore[attr-defined]
         with monkeypatch.context() as patch:
             patch.setattr(engine_in_c, "encode_pretokens", encode_pretokens)

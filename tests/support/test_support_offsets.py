@@ -33,6 +33,16 @@ def test_spans_are_what_a_list_is(parts: list[Any], start: int, end: int, by: in
     assert [*again] == expected[:start] + expected
 
 
+@given(st.lists(PARTS), st.lists(st.tuples(st.integers(0, 8), st.integers(1, 3))))
+def test_spans_within_spans(parts: list[Any], made: list[Any]) -> None:
+    """Text made from text that was made from another."""
+    between = Spans.joined([*parts, Spans.whole(12)])
+    inner = Spans.joined([[(a, a + n) for a, n in made], Spans.whole(7, 3)])
+    expected = [(between[a][0], between[b - 1][1]) for a, b in inner]
+    assert [*inner.within(between)] == expected
+    assert inner.within(Spans.whole(99)).runs == Spans.joined([inner]).runs
+
+
 def test_spans_of_nothing() -> None:
     for spans in (Spans([]), Spans.whole(0), Spans.joined([]), Spans.whole(5)[2:2]):
         assert not spans and [*spans] == [] == [*spans[1:]]
