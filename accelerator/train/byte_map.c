@@ -7,10 +7,20 @@
 #include "train/byte_map.h"
 #include "base/table.h"
 
+#if defined(__GNUC__)
+#define PREFETCH(p) __builtin_prefetch(p)
+#else
+#define PREFETCH(p) ((void)(p))
+#endif
+
 enum {
+    AHEAD = 24,   /* entries fetched ahead of their use */
+    BLOCK = 32,   /* neighboring entries, added to another table together */
     FIRST_BITS = 8,
     LAST_BITS = 40, /* far more than any memory, so sizes never overflow */
 };
+
+#define SCATTER ((size_t)0x9E3779B1) /* odd */
 
 /* How many entries a table may contain. */
 static size_t limit(unsigned bits)
@@ -132,11 +142,10 @@ static int reserve_bytes(struct byte_map *map, size_t more)
     return 0;
 }
 
-static uint64_t *long_at(struct byte_map *map, const uint8_t *bytes, size_t length)
+static uint64_t *long_at(struct byte_map *map, uint64_t hash, const uint8_t *bytes, size_t length)
 {
     if (reserve_longs(map, 1) < 0)
         return NULL;
-    uint64_t hash = seeded_hash_long(map->seed, bytes, length);
     struct long_item *item = find_long(map, hash, bytes, length);
     if (!item->length) {
         if (reserve_bytes(map, length) < 0)
@@ -165,8 +174,9 @@ static struct key key_of(const uint8_t *bytes, size_t length)
 
 uint64_t *byte_map_at(struct byte_map *map, const uint8_t *bytes, size_t length)
 {
-    return length <= KEY_BYTES ? short_at(map, key_of(bytes, length))
-                               : long_at(map, bytes, length);
+    return length <= KEY_BYTES
+               ? short_at(map, key_of(bytes, length))
+               : long_at(map, seeded_hash_long(map->seed, bytes, length), bytes, length);
 }
 
 uint64_t byte_map_get(const struct byte_map *map, const uint8_t *bytes, size_t length)
@@ -175,30 +185,64 @@ uint64_t byte_map_get(const struct byte_map *map, const uint8_t *bytes, size_t l
                                : get_long(map, bytes, length);
 }
 
-/* NOTE: room for all comes first.  The other table is in the order of its hashes, so adding it to
- * a small table fills only the front, and every search there walks past all entries. */
-int byte_map_add(struct byte_map *map, const struct byte_map *other)
+/* The entries of a table of 2 to the power of `bits`, block by block in an order that is scattered
+ * over the table.  Both tables are in the order of their hashes: in that order, a table would be
+ * filled from the front, and every search there would walk past all entries. */
+static inline size_t scattered(size_t i, unsigned bits)
 {
-    if (byte_map_reserve_shorts(map, other->n_short) < 0 || reserve_longs(map, other->n_long) < 0)
-        return -1;
+    const size_t last_block = ((size_t)1 << bits) / BLOCK - 1;
+    return (i / BLOCK * SCATTER & last_block) * BLOCK + i % BLOCK;
+}
+
+static int add_shorts(struct byte_map *map, const struct byte_map *other)
+{
     for (size_t i = 0; other->shorts && i < (size_t)1 << other->short_bits; i++) {
-        const struct short_item *item = &other->shorts[i];
+        const struct short_item *item = &other->shorts[scattered(i, other->short_bits)];
         uint64_t *number = item->key.high ? short_at(map, item->key) : NULL;
         if (number)
             *number += item->number;
         else if (item->key.high)
             return -1;
     }
-    for (size_t i = 0; other->longs && i < (size_t)1 << other->long_bits; i++) {
-        const struct long_item *item = &other->longs[i];
-        uint64_t *number =
-            item->length ? long_at(map, other->bytes + item->at, item->length) : NULL;
-        if (number)
-            *number += item->number;
-        else if (item->length)
+    return 0;
+}
+
+/* Fetch the bytes that adding an item compares.  The tables are in the same order, so only bytes are
+ * far from what was just used. */
+static inline void fetch_long(const struct byte_map *map, const struct byte_map *other,
+                              const struct long_item *item)
+{
+    const struct long_item *place = &map->longs[item->hash >> (64 - map->long_bits)];
+    if (!item->length)
+        return;
+    PREFETCH(other->bytes + item->at);
+    if (place->hash == item->hash)
+        PREFETCH(map->bytes + place->at);
+}
+
+static int add_longs(struct byte_map *map, const struct byte_map *other)
+{
+    const size_t n = other->longs ? (size_t)1 << other->long_bits : 0;
+    const bool alike = map->longs && map->seed == other->seed;
+    for (size_t i = 0; i < n; i++) {
+        const struct long_item *item = &other->longs[scattered(i, other->long_bits)];
+        if (alike && i + AHEAD < n)
+            fetch_long(map, other, &other->longs[scattered(i + AHEAD, other->long_bits)]);
+        if (!item->length)
+            continue;
+        const uint8_t *bytes = other->bytes + item->at;
+        uint64_t hash = alike ? item->hash : seeded_hash_long(map->seed, bytes, item->length);
+        uint64_t *number = long_at(map, hash, bytes, item->length);
+        if (!number)
             return -1;
+        *number += item->number;
     }
     return 0;
+}
+
+int byte_map_add(struct byte_map *map, const struct byte_map *other)
+{
+    return add_shorts(map, other) < 0 ? -1 : add_longs(map, other);
 }
 
 void byte_map_drop_shorts(struct byte_map *map)
