@@ -363,6 +363,11 @@ static PyObject *counter_add(PretokenCounter *self, PyObject *object)
     if (!self->counter) {
         self->counter = counts;
     } else if (counts) {
+        if (byte_map_size(&self->counter->map) < byte_map_size(&counts->map)) {
+            struct counter *fewer = self->counter;
+            self->counter = counts;
+            counts = fewer;
+        }
         Py_BEGIN_ALLOW_THREADS;
         status = byte_map_add(&self->counter->map, &counts->map);
         /* Whatever is counted next needs room. */
