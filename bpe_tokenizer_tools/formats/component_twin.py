@@ -203,11 +203,14 @@ def make_twin(
     is_cut: bool,
     scanned: Scanned | None = None,
 ) -> Twin | None:
-    """Return the twin of a model; None if it can't be exact.
+    """Return the twin of a model; None if it can't be exact, or if the engine is Python's.
 
     `cut` cuts text into pre-tokens; `is_cut` tells whether it ever does.
     """
-    speller = _Speller(model)
+    engine = core.engine_in_c()
+    if engine is None:
+        return None
+    speller = _Speller(model, engine.native.respell)
     further = free_cut(model, " ")
     if scanned and not scanned.suits(model, further):
         scanned = None
@@ -251,7 +254,7 @@ def make_decoder(pieces: Mapping[int, bytes]) -> core.Encoder | None:
 class _Speller:
     """Respells text for the twin."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, respell_in_c: Callable[..., Any]) -> None:
         known = {token for token in model.vocab if len(token) == 1}
         needed = [_UNKNOWN] if model.unk_id is not None else []
         if model.byte_ids:
@@ -267,7 +270,7 @@ class _Speller:
         for point in itertools.chain(map(ord, known), _SURROGATES):
             bits[point >> 3] |= 1 << (point & 7)
         self._rules = bytes(bits), "".join(self.stand_ins.values()), self.fuses
-        self._respell = core.engine_in_c().native.respell
+        self._respell = respell_in_c
 
     def __call__(self, text: str) -> str:
         spelled: str = self._respell(text, *self._rules)
