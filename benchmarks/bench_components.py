@@ -38,6 +38,7 @@ _PREPEND = {"type": "Prepend", "prepend": "▁"}
 _REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 _SPLIT = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious"}
 _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
+_WORDS = {"type": "Split", "pattern": {"Regex": r"[▁][^▁\r\n]*|[^▁\r\n]+|[\r\n]+"}}
 _TO_SPACE = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
 _STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 
@@ -52,6 +53,11 @@ FAMILIES: dict[str, dict[str, Any] | None] = {
     "Llama 2, Metaspace": {
         "normalizer": None,
         "pre_tokenizer": _METASPACE,
+        "decoder": [_TO_SPACE, {"type": "ByteFallback"}, {"type": "Fuse"}, _STRIP],
+    },
+    "Llama 2, cut into words": {  # as `train(style="sentencepiece")` writes it
+        "normalizer": {"type": "Sequence", "normalizers": [_PREPEND, _REPLACE]},
+        "pre_tokenizer": {**_WORDS, "behavior": "Isolated", "invert": False},
         "decoder": [_TO_SPACE, {"type": "ByteFallback"}, {"type": "Fuse"}, _STRIP],
     },
     "Gemma": {
