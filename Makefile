@@ -102,11 +102,12 @@ core: ENGINE = accelerated
 core: ## the core with ENGINE=python or accelerated; needs pytest hypothesis tokenizers jinja2
 	$(PYTEST_INSTALLED) --ignore=tests/module/test_huggingface.py --ignore=tests/accelerator --engine $(ENGINE) tests
 
-# Without the sweeps of patterns over all characters, which are the same in each Python: `test-more` makes
-# them.
+# Without the sweeps of patterns over all characters, and without what compiles the extension or its core
+# itself. Both are the same in each Python: `test-more` runs them.
 extension: ## the extension compared with the Python engine; needs core's packages
 	$(PYTEST_INSTALLED) --engine both --slow \
-		-k "not core_alone and not test_every_character and not cut_every_character and not cuts_every_character" \
+		-k "not core_alone and not wide_instructions and not test_every_character and not cut_every_character \
+			and not cuts_every_character" \
 		$(EXTENSION) tests/patterns/test_split_patterns.py
 
 transformers4: ## what this library saves loads there too; needs transformers==4.57.6
