@@ -873,7 +873,7 @@ def leak(times: str = "7000") -> None:
         # Not a list: it would itself refer to the small numbers among what is counted.
         return array("q", [sys.getrefcount(item) for item in counted])
 
-    for calls, count in ((short, int(times)), (rare, 150)):
+    for calls, count in ((short, int(times)), (rare, 30 if SANITIZED else 150)):
         run(calls, max(50, count // 20))
         for last in (False, False, True):
             before, memory, blocks = references(), held(), sys.getallocatedblocks()

@@ -93,7 +93,7 @@ def test_threads_at_odd_moments(name: str) -> None:
         pytest.skip("Windows has neither")
     if name == "fork" and SANITIZED:
         pytest.skip("the sanitizer's own malloc stays locked if another thread has it at a fork")
-    for _ in range(3):
+    for _ in range(examples(3)):
         abuse(name)
 
 
