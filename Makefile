@@ -22,8 +22,8 @@ BACKENDS := tests/backends tests/adapting/test_adapt_model.py $(wildcard tests/c
 ENGINES := tests/module tests/formats tests/training
 CORE := $(patsubst %,tests/module/test_%.py,engine encode train streaming special_tokens object)
 
-.PHONY: help format lint types test test-more packages hints alone no-compiler core extension transformers4 \
-	fuzz loaders uses grammars optimum backends warnings sanitizers docs site pictures
+.PHONY: help format lint types test test-more test-slow test-python packages hints alone no-compiler core extension \
+	transformers4 fuzz loaders uses grammars optimum backends warnings sanitizers docs site pictures
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1 - \2/p' Makefile | awk -F ' - ' '{ printf "%-14s%s\n", $$1, $$2 }'
@@ -40,10 +40,14 @@ types: ## mypy finds nothing
 test: ## all tests except slow ones, with the engine in use and a quarter of the random examples
 	python -m pytest -n auto --dist loadfile
 
-test-more: ## slow tests, skipped ones, all random examples, except LEFT_TO; then the tests of the Python engine, or those MARKED
+test-more: test-slow test-python ## slow tests, skipped ones, all random examples, except LEFT_TO; then the tests of the Python engine, or those MARKED
+
+test-slow:
 	python -m pytest -n auto --dist loadfile --no-loadscope-reorder --slow \
 		-m "slow or hypothesis or skipped_before" $(addprefix --ignore=,$(LEFT_TO)) \
 		$(filter-out $(LEFT_TO),$(LONGEST)) tests
+
+test-python:
 	python -m pytest -n auto --dist loadfile --slow --engine python -k "not either" -m "$(MARKED)" $(ENGINES)
 
 docs: ## the documentation as a web site, in build/site; needs `pip install '.[docs]'`
@@ -97,17 +101,17 @@ no-compiler: ## the source archive installs without a C compiler and says so; in
 
 # Random examples are the same in each run; `test-more` tries them all.
 core: export BPE_TOKENIZER_EXAMPLES = 0.1
-extension: export BPE_TOKENIZER_EXAMPLES = 0.25
+extension: export BPE_TOKENIZER_EXAMPLES = 0.1
 core: ENGINE = accelerated
 core: ## the core with ENGINE=python or accelerated; needs pytest hypothesis tokenizers jinja2
 	$(PYTEST_INSTALLED) --ignore=tests/module/test_huggingface.py --ignore=tests/accelerator --engine $(ENGINE) tests
 
-# Without the sweeps of patterns over all characters, and without what compiles the extension or its core
-# itself. Both are the same in each Python: `test-more` runs them.
+# Without what is the same in each Python, which `test-more` runs: the sweeps of patterns over all characters,
+# what compiles the extension or its core itself, and failures of the memory and threads that are not Python's.
 extension: ## the extension compared with the Python engine; needs core's packages
 	$(PYTEST_INSTALLED) --engine both --slow \
 		-k "not core_alone and not wide_instructions and not test_every_character and not cut_every_character \
-			and not cuts_every_character" \
+			and not cuts_every_character and not every_allocation_may_fail and not a_thread_that_was_stopped" \
 		$(EXTENSION) tests/patterns/test_split_patterns.py
 
 transformers4: ## what this library saves loads there too; needs transformers==4.57.6
