@@ -62,7 +62,7 @@ class InNumpy(backends.Backend):
 
     def _feed(self, ids: list[int]) -> Any:
         self.read += ids
-        return tiny_models.model(False).logits(self.read)
+        return tiny_models.model(False).logits(self.read[-16:])  # all of them would take long
 
     def _release(self) -> None:
         pass
