@@ -851,7 +851,7 @@ def rare_calls() -> list[Callable[[], Any]]:
     ]
 
 
-def leak(times: str = "7000") -> None:
+def leak(times: str = "6000") -> None:
     """Make over a million calls, or fewer of each: neither memory nor references become more.
 
     Threads that others keep from the processors may each need a worker at the same time.  These
