@@ -77,7 +77,12 @@ from enum import Enum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypedDict, cast, overload
 
-import regex
+try:
+    import regex
+except ModuleNotFoundError:
+    if __name__ == "__main__":
+        sys.exit("bpe-tokenizer: error: the package regex is missing: pip install regex")
+    raise
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -3194,7 +3199,8 @@ def _choices(
     name = str(getattr(backend, "value", backend)).lower()
     name = {"llama_cpp": "llama.cpp", "llama-cpp": "llama.cpp"}.get(name, name)
     if (asked := dict.fromkeys(_RUNNERS) if backend is None else known.get(name)) is None:
-        raise ValueError(f"backend must be one of {', '.join(known)}, got {backend!r:.50}")
+        hint = "".join(f"; did you mean {n!r}?" for n in difflib.get_close_matches(name, known, 1))
+        raise ValueError(f"backend must be one of {', '.join(known)}, got {backend!r:.50}{hint}")
     readers: list[tuple[str, _ModelFiles]] = []
     for files in found:
         names = {"gguf": ["llama.cpp"], "openvino": ["openvino"]}.get(files.kind)
@@ -3419,7 +3425,10 @@ def _named_tokens(
         raise ValueError(f"{option} must be {choices} or a set of special tokens, got {given!r}")
     if not isinstance(given, Iterable):
         raise TypeError(f"{option} must be a set, got {_shorten(given)}")
-    return frozenset(words[given] if isinstance(given, str) else given)
+    tokens = list(words[given] if isinstance(given, str) else given)
+    if wrong := [token for token in tokens if not isinstance(token, str)]:
+        raise TypeError(f"{option} must be a set of strings, got {_shorten(wrong[0])} in it")
+    return frozenset(tokens)
 
 
 def _check_texts(texts: object) -> list[str]:
@@ -3904,7 +3913,7 @@ class BPETokenizer:
             return cast("frozenset[str]", words[allowed_special])
         allowed = _named_tokens("allowed_special", allowed_special, words)
         if not allowed <= self._special:
-            unknown = _shorten(sorted(map(str, allowed - self._special)))
+            unknown = _shorten(sorted(allowed - self._special))
             raise ValueError(f"allowed_special: {unknown} are not special tokens of this tokenizer")
         if disallowed_special:
             words = {"all": self._special - allowed}
@@ -4617,7 +4626,8 @@ _TOKENIZER = "a directory or file in any format, or a name: o200k_base, hf:org/m
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        _tell("error", f"{message} (try '{self.prog} --help')")
+        more = f"; {self.epilog}" if self.epilog and "COMMAND" in message else ""
+        _tell("error", f"{message}{more} (try '{self.prog} --help')")
         raise SystemExit(2)
 
 
@@ -4635,7 +4645,8 @@ def _build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser = kind(prog=_PROGRAM, description="Train and use byte-level BPE tokenizers.")
     parser.add_argument("--version", action="version", version=f"{_PROGRAM} {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    parser.epilog = None if more else "bpe_tokenizer_tools adds more commands."
+    adds = "bpe_tokenizer_tools adds more commands: copy that folder, too, or "
+    parser.epilog = None if more else f"{adds}run 'pip install .' in a clone"
     for name, (text, run, add_options) in {**_COMMANDS, **more}.items():
         command = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False, formatter_class=_HelpFormatter

@@ -239,7 +239,10 @@ class Parser(core.Parser):
             close = self._options_like_those_given() if own else []
             if not self._command and self._given and self._given[0] in EXAMPLES:
                 self.prog += f" {self._given[0]}"  # what is wrong was found when it ran
-        super().error(message + (f"; did you mean {close[0]!r}?" if close else ""))
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        if not close and re.search("-t/--tokenizer.* required|required: .*-t/--tok", message):
+            hint = "; a tokenizer is a directory, a file, or a name such as o200k_base"
+        super().error(message + hint)
 
     def _options_like_those_given(self) -> list[str]:
         known = [name for name in self._option_string_actions if name.startswith("--")]

@@ -194,6 +194,13 @@ def test_what_is_like_nothing_gets_no_suggestion(
     assert status == 2 and "did you mean" not in err
 
 
+@pytest.mark.parametrize("argv", ["tokens", "tokens README.md", "encode x", "info", "pack"])
+def test_a_missing_tokenizer_is_explained(argv: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = run_command(capsys, *argv.split())
+    assert status == 2 and "-t/--tokenizer" in err and "required" in err
+    assert "a tokenizer is a directory, a file, or a name such as o200k_base" in err
+
+
 @pytest.mark.parametrize("argv", ["train -o x", "encode -t x", "tokens -t x --limit -1"])
 def test_the_hint_names_the_command(argv: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run_command(capsys, *argv.split())

@@ -238,6 +238,30 @@ def test_help_says_where_more_commands_are(run: Run, words: tuple[str, ...]) -> 
     assert "bpe_tokenizer_tools adds more commands" in shown
 
 
+def test_a_command_of_the_tools_is_refused_with_what_to_do(run: Run) -> None:
+    done = run("tokens", "corpus")
+    told = done.stderr.decode()
+    assert done.returncode == 2 and len(told.splitlines()) == 1
+    assert "invalid choice: 'tokens'" in told and "adds more commands: copy that folder" in told
+    assert "adds more" not in run("info").stderr.decode()
+
+
+@pytest.mark.parametrize("command", [["bpe_tokenizer.py"], ["-m", "bpe_tokenizer", "info", "x"]])
+def test_without_regex_one_line_says_what_to_install(alone: Path, command: list[str]) -> None:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    done = subprocess.run(
+        [sys.executable, "-S", *command], capture_output=True, encoding="utf-8", cwd=alone, env=kept
+    )
+    told = "bpe-tokenizer: error: the package regex is missing: pip install regex\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
+    done = subprocess.run(
+        [*PYTHON, f"import sys; sys.path.insert(0, {str(alone)!r}); import bpe_tokenizer"],
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 1 and "No module named 'regex'" in done.stderr
+
+
 # -- Models -----------------------------------------------------------------------
 
 # Everything that is installed can be imported, but for what this library consists of.

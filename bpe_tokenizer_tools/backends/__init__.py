@@ -30,7 +30,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.backends.base import Backend
 from bpe_tokenizer_tools.backends.checks import integer, word
 from bpe_tokenizer_tools.backends.libraries import RUNNERS
-from bpe_tokenizer_tools.backends.model_files import ModelFiles, describe
+from bpe_tokenizer_tools.backends.model_files import ModelFiles, describe, models_near
 
 __all__ = ["Backend", "ModelFiles", "describe", "detect", "find", "open_model", "unload"]
 
@@ -115,7 +115,8 @@ def open_model(
                 return _open(name, files, replace(loading, device=loading.device or own_device))
             except ImportError as error:
                 problems.append(core.cannot_use(name, error))
-    raise ImportError(f"{path}: {'; or '.join(problems)}")
+    others = models_near(Path(path)) if os.path.isdir(path) else ""
+    raise ImportError(f"{path}: {'; or '.join(problems)}{others}")
 
 
 def _open(name: str, files: ModelFiles, loading: core.Loading) -> Backend:

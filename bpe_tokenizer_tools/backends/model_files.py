@@ -173,8 +173,17 @@ def _gguf_within(folder: Path) -> Path:
             raise FileFormatError(folder, name, f"{problem}, and save that as safetensors")
     raise FileNotFoundError(
         f"{folder}: contains no model; expected model.safetensors with config.json, {_IR}, or a "
-        ".gguf file"
+        f".gguf file{models_near(folder)}"
     )
+
+
+def models_near(folder: Path) -> str:
+    """Suggest the models in a directory's own directories, else the one that it is part of."""
+    names = ("*.safetensors", _IR, "*.gguf")
+    below = {file.parent for name in names for file in folder.glob(f"*/{name}")}
+    above = {folder.parent for name in names if any(folder.parent.glob(name))}
+    found = [str(each) for each in sorted(below or above)[:4]]
+    return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def _gguf_files(path: Path) -> list[Path]:
@@ -230,9 +239,8 @@ def _gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, tuple[list[int],
     size = path.stat().st_size
     with open(path, "rb") as file:
         if file.read(4) != b"GGUF":
-            raise FileFormatError(
-                path, "", "not recognized as a model; a file must be GGUF, others are directories"
-            )
+            problem = "not recognized as a model; a file must be GGUF, others are directories"
+            raise FileFormatError(path, "", problem + models_near(path))
         file.seek(0)
         reader = gguf._HeaderReader(file, path, size)
         keys, count = gguf.read_keys(reader, _is_wanted)

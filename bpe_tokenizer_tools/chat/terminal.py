@@ -410,6 +410,9 @@ def read_lines(stream: TextIO) -> Iterator[str]:
             raise ValueError(f"standard input, line {number}: not UTF-8: {error}") from None
         if text.strip() in (*_GOODBYE, "/quit"):
             return
+        if text.startswith("/") and text[1:].partition(" ")[0] in _COMMANDS:
+            problem = f"line {number}: {shortened(text, 50)} goes to the model as text"
+            core.tell("warning", f"standard input, {problem}; commands work only at a terminal")
         if text.strip():
             yield text
 

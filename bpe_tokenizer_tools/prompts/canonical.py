@@ -66,6 +66,7 @@ def first_noncanonical(
             the token.  With "all" or a set it is encoded as by `encode` with that argument.
 
     Raises:
+        TypeError: `ids` is one id, or some of them are not integers.
         ValueError: an id is not in the vocabulary.
 
     Cost: one pass, which ends at the first difference; memory for a part of the text.
@@ -110,7 +111,7 @@ def _checked(tokenizer: BPETokenizer, ids: Any) -> tuple[list[int], _Control]:
     """Return ids as a list, and the control tokens among them; all must be known."""
     given, known = ids, core.tokens(tokenizer)
     if type(ids) is not list or not {*map(type, ids)} <= {int}:
-        given = core.plain_ids(ids)  # other kinds of integers; raises for anything else
+        given = _listed(ids)
     distinct = {*given}
     if not all(map(known.__contains__, distinct)):
         at, id_ = next((i, id_) for i, id_ in enumerate(given) if id_ not in known)
@@ -118,6 +119,19 @@ def _checked(tokenizer: BPETokenizer, ids: Any) -> tuple[list[int], _Control]:
         raise ValueError(f"{problem} (largest id: {tokenizer.max_id}); leave out padding and masks")
     control: _Control = core.derived(tokenizer, _control)
     return given, {id_: control[id_] for id_ in control.keys() & distinct}
+
+
+def _listed(ids: Any) -> list[int]:
+    """Read ids from anything but a list of int."""
+    ids = ids.tolist() if hasattr(ids, "tolist") else ids
+    if isinstance(ids, int):
+        raise TypeError(f"ids must be a sequence of integers, got {ids!r}")
+    if isinstance(ids, Iterable) and not isinstance(ids, (str, bytes)):
+        ids = list(ids)
+        if bool in map(type, ids):
+            at = [*map(type, ids)].index(bool)
+            raise TypeError(f"ids[{at}] must be an integer, got {ids[at]!r}: is this a mask?")
+    return core.plain_ids(ids)
 
 
 def _control(encoder: core.Encoder, definition: Definition) -> _Control:

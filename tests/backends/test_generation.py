@@ -467,6 +467,8 @@ def test_a_backend_is_named_in_several_ways(written: Callable[..., Path]) -> Non
         assert backends.open_model(path, name).name == "llama.cpp"
     with pytest.raises(ValueError, match="must be one of llama.cpp, mlx"):
         backends.open_model(path, "vllm")
+    with pytest.raises(ValueError, match=r"got 'llama'; did you mean 'llama\.cpp'\?$"):
+        backends.open_model(path, "llama")
     with pytest.raises(TypeError, match="InferenceBackend"):
         backends.open_model(path, 5)  # type: ignore[arg-type]
     backends.unload()

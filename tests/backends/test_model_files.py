@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import struct
 from collections.abc import Callable
@@ -174,8 +175,23 @@ def test_what_is_not_there_is_not_looked_for_elsewhere(tmp_path: Path) -> None:
         if str(name):
             with pytest.raises(FileNotFoundError, match="no such file.*download a model"):
                 backends.open_model(name)
-    with pytest.raises(FileNotFoundError, match="contains no model; expected model.safetensors"):
+    with pytest.raises(FileNotFoundError, match="contains no model; .* or a .gguf file$"):
         backends.open_model(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "openvino_model.xml", "a.gguf"])
+def test_a_model_one_level_away_is_named(name: str, tmp_path: Path) -> None:
+    inside = tmp_path / "[model]" / "checkpoint-1"
+    inside.mkdir(parents=True)
+    (inside.parent / name).touch()
+    with pytest.raises(FileNotFoundError, match=re.escape(f"did you mean {inside.parent}?")):
+        describe(inside)
+    with pytest.raises(FileNotFoundError, match=re.escape(f"did you mean {inside.parent}?")):
+        describe(tmp_path)
+    note = inside.parent / "README.md"
+    note.touch()
+    with pytest.raises(FileFormatError, match=re.escape(f"did you mean {inside.parent}?")):
+        describe(note)
 
 
 @pytest.mark.parametrize(

@@ -334,9 +334,12 @@ def test_a_message_about_quitting_does_not(said: str) -> None:
 
 
 @pytest.mark.parametrize("said", ["quit", " exit ", "/quit"])
-def test_a_line_of_a_pipe_that_quits(said: str) -> None:
-    data = f"Quit\n\n/help\n{said}\nmore\n".encode()
-    assert [*terminal.read_lines(io.TextIOWrapper(io.BytesIO(data)))] == ["Quit", "/help"]
+def test_a_line_of_a_pipe_that_quits(said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    data = f"Quit\n\n/help\n//help\n/helpful\n{said}\nmore\n".encode()
+    lines = [*terminal.read_lines(io.TextIOWrapper(io.BytesIO(data)))]
+    assert lines == ["Quit", "/help", "//help", "/helpful"]
+    [warning] = capsys.readouterr().err.splitlines()
+    assert "line 3: /help goes to the model as text; commands work only at" in warning
 
 
 def test_help_tells_how_to_leave() -> None:

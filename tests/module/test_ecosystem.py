@@ -468,6 +468,8 @@ def test_a_wrong_batch(batch: Any, error: type[Exception], message: str) -> None
         ({"num_threads": 0}, ValueError, "num_threads must be at least 1, got 0"),
         ({"allowed_special": {"<x>"}}, ValueError, "['<x>'] are not special tokens"),
         ({"allowed_special": 5}, TypeError, "allowed_special must be a set, got 5"),
+        ({"allowed_special": [[1]]}, TypeError, "must be a set of strings, got [1] in it"),
+        ({"allowed_special": {1}}, TypeError, "must be a set of strings, got 1 in it"),
         ({"bos": "<x>"}, ValueError, "bos: the tokenizer has no token '<x>'; expected one of its"),
         ({"eot": "<x>"}, ValueError, "of which ['<s>', '</s>', "),
         ({"eot": 9999}, ValueError, "eot: the tokenizer has no token of id 9999; its largest is "),

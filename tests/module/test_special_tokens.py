@@ -848,6 +848,9 @@ def test_disallowed_tokens_are_refused_everywhere(tokenizer: BPETokenizer) -> No
         assert changed == (call is not calls[-1])  # nine tokens hold the text either way
         with pytest.raises(ValueError, match="allowed_special must be"):
             call(text, allowed_special="some")
+        for wrong in ([None], [["<|b|>"]]):
+            with pytest.raises(TypeError, match="disallowed_special must be a set of strings"):
+                call(text, disallowed_special=wrong)
         with pytest.raises(TypeError):
             call(text, allowed=())
     assert tokenizer.tokenize(text, allowed_special="all") == ["a", "<|b|>", "c"]

@@ -420,6 +420,11 @@ def test_kinds_of_ids() -> None:
         ([1.5], TypeError, "sequence of integers"),
         ([[97]], TypeError, "ids must be a sequence of integers: 'list' object cannot be"),
         ([97, {}], TypeError, "ids must be a sequence of integers: 'dict' object cannot be"),
+        (5, TypeError, "ids must be a sequence of integers, got 5"),
+        (True, TypeError, "ids must be a sequence of integers, got True"),
+        ([97, True], TypeError, r"ids\[1\] must be an integer, got True: is this a mask"),
+        (iter([97, False]), TypeError, r"ids\[1\] must be an integer, got False"),
+        (None, TypeError, "ids must be a sequence of integers"),
     ],
 )
 def test_what_is_no_id(ids: Any, error: type[Exception], message: str) -> None:
