@@ -1,4 +1,4 @@
-"""The libraries compared: how each loads a vocabulary, and the calls that are timed."""
+"""The libraries to compare: how to load a vocabulary into each, and which calls to time."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def ranks_of(vocabulary: Vocabulary) -> dict[bytes, int]:
 
 
 def rust_pattern(vocabulary: Vocabulary) -> str:
-    """Return the split pattern as the vocabulary's owner spells it, in Rust's syntax."""
+    """Return the split pattern as its publisher spells it, in Rust's syntax."""
     pattern: str = json.loads(vocabulary.path.with_suffix(".json").read_text("utf-8"))["pat_str"]
     return pattern
 
@@ -155,9 +155,10 @@ def tokenizers_1(vocabulary: Vocabulary) -> Elsewhere:
 
 
 def fastokens(vocabulary: Vocabulary) -> Any:
-    """Return fastokens' tokenizer, with the pattern in the spelling that it has a scanner for.
+    """Return fastokens' tokenizer.
 
-    Any other spelling of the same pattern makes it three times as slow.
+    The pattern is spelled in the one way that fastokens has a scanner for.  With any other spelling
+    of the same pattern, it is three times slower.
     """
     tokenizer = importlib.import_module("fastokens").Tokenizer
     path, pattern = str(vocabulary.path), vocabulary.pattern
@@ -178,7 +179,7 @@ def gigatoken(vocabulary: Vocabulary) -> Any:
 
 
 class Call(NamedTuple):
-    """The code to time, as people write it: `it` is the tokenizer, `x` its input."""
+    """The code to time, as users would write it: `it` is the tokenizer, `x` its input."""
 
     library: str
     kind: str  # what it returns; only calls of the same kind are compared
@@ -192,7 +193,7 @@ class Call(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is this library's, not a peer's."""
+        """Whether this library is called, and not a peer."""
         return self.library.startswith("bpe_tokenizer")
 
     def on(self, tokenizer: Any) -> Callable[[Any], Any]:
@@ -203,7 +204,7 @@ class Call(NamedTuple):
         return function
 
     def over(self, tokenizer: Any) -> Callable[[Sequence[Any]], Any]:
-        """Return the call as a function of several inputs, one after the other."""
+        """Return a function that makes the call for several inputs, one after the other."""
         if isinstance(tokenizer, Elsewhere):
             return TimedElsewhere(tokenizer, self.expression)
         return functools.partial(for_each, self.on(tokenizer))
@@ -260,7 +261,7 @@ def usable(calls: Sequence[Call]) -> list[Call]:
 
 
 def is_usable(library: str) -> bool:
-    """Return whether a library is installed here, or in a named environment."""
+    """Return whether a library can be called: installed here, or in an environment of its own."""
     if library == TOKENIZERS_1:
         return elsewhere.python_of_tokenizers_1() is not None
     return is_installed(library.split(",")[0])
@@ -280,7 +281,7 @@ def load(call: Call, vocabulary: Vocabulary) -> Any:
 def load_each(
     calls: Sequence[Call], vocabulary: Vocabulary
 ) -> dict[str, Callable[[Sequence[Any]], Any]]:
-    """Return each call over several inputs, by name, with a tokenizer that has encoded nothing."""
+    """Return name -> the call over several inputs, with a new tokenizer."""
     return {call.name: call.over(call.load(vocabulary)) for call in calls}
 
 
@@ -295,7 +296,7 @@ def checked(
     given: Sequence[Any],
     expected: Callable[[Call], Sequence[Any]],
 ) -> list[Call]:
-    """Check that all calls give the expected results; return those that do, and print the others.
+    """Check that all calls give the expected results; return those that do, report the others.
 
     Args:
         calls: the calls to check.

@@ -87,10 +87,11 @@ class Backend(core.Runner):
             top_k: keeps only this many of the likeliest ids; 0 keeps all.
             seed: the same call with the same seed yields the same ids.
             stop_ids: end with the first of these, which is the last id yielded.
-            n_tokens: never draw an id from here on: a model may have more rows than the
+            n_tokens: draw only smaller ids than this: a model may have more rows than the
                 tokenizer has tokens.
-            healed: the ways to write the end of the prompt anew, which the first ids yielded
-                do; the prompt's own ids are then ``healed.ids``.
+            healed: for token healing, the tree from `covering_tree`: the first ids yielded spell
+                the end of the prompt again, in one of these ways.  Then `prompt_ids` must be
+                ``healed.ids``.
 
         Raises:
             ValueError, TypeError: a wrong argument, immediately; a prompt that leaves no

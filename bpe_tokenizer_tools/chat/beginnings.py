@@ -1,17 +1,17 @@
-"""Renderings of a conversation's beginnings that share their common parts.
+"""Render longer and longer beginnings of a conversation, and do shared work only once.
 
-What a template writes for a message is mostly the same in each rendering of a longer conversation.
-So where a loop over the messages goes through the same messages again, what an earlier rendering
-wrote is taken over, and the loop begins behind it.
+A template mostly writes the same text for a message, however long the conversation is.  So when a
+loop visits messages that an earlier rendering has visited, it reuses the text written there and
+continues after it.
 
-That is exact, since the loop is watched.  What its body sees, other than the messages that it goes
-through, is how many there are, and what was set before the loop.  Each step notes what it learned
-of these: that there are more than 7 messages, or that `ns.has_tools` is true.  A rendering for
-which all of that is true may take over the step, and all before it; what they set in namespaces is
-set again.  Nobody takes over a step that reads the last message, say, and nothing is lost but time.
+To keep this exact, we record what the loop's body reads.  Besides the messages that it visits, it
+can read how many there are, and what was set before the loop.  Each step records what it learned
+about these: there are more than 7 messages, or `ns.has_tools` is true.  A later rendering reuses a
+step, and all steps before it, only if all of that is true for it, too.  It also repeats what these
+steps set in namespaces.  A step that reads the last message is never reused; that only costs time.
 
-Loops over the numbers of messages, `range(messages|length)`, are watched as well, and the messages
-that `selectattr` selects are known by where they end, as all messages are.
+Loops over the numbers of messages, `range(messages|length)`, are recorded in the same way.  So are
+loops over messages that `selectattr` selects: only where such a selection ends can differ.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from jinja2.utils import Namespace
 
 from bpe_tokenizer_tools.chat.marked_text import TEMPLATE, Marked, concat
 
-# What is known before a loop: (i, "name") is an attribute of the namespace that is the i-th value
-# its body reads, (i,) the end of the messages that are, and () of those that it goes through.
+# Names something that a loop's body reads.  If its i-th value is a namespace, (i, "name") is an
+# attribute of it; if it is a span of messages, (i,) is the end of that.  () is the end of the
+# messages that the loop visits.
 _Key = tuple[Any, ...]
 MISSING: Any = object()
-_FEW = 3  # how many messages before a place to look at first
-_RECENT = 4  # how many earlier renderings of a loop are looked at
+_FEW = 3  # look this many messages back first, then farther
+_RECENT = 4  # remember this many earlier renderings of a loop
 _MANY = 2**31
 _NUMBERS: Sequence[int] = range(_MANY)  # the items of a loop over a range
 
@@ -46,14 +47,14 @@ class Unknown(Exception):
 
 
 def plain(value: Any) -> Any:
-    """Return a value; of a number, its own one, which is noted."""
+    """Return a value; record that a number's exact value was read."""
     return value.__index__() if isinstance(value, Number) else value
 
 
 class Number:
     """An integer that may differ between renderings; records what a template learns about it.
 
-    What an integer can do and this cannot raises an error, and then nothing is taken over.
+    An operation that this class lacks raises an error; then nothing is reused.
     """
 
     def __init__(self, loop: Loop, key: _Key, value: int, more: int = 0) -> None:
@@ -126,7 +127,7 @@ class Number:
         return self.__index__() % plain(other)
 
     def _below(self, first: int) -> Any:
-        """Return the numbers from `first` to below this one, as far as `range` may go."""
+        """Return the numbers from `first` up to this one, without it; None if `range` refuses."""
         begin = first - self._more
         if begin < 0 or self - first > MAX_RANGE:
             return None
@@ -153,7 +154,7 @@ class Word:
         self._loop, self._key, self._value = loop, key, value
 
     def whole(self) -> str:
-        """Return the text, which is noted."""
+        """Return the text, and record that all of it was read."""
         self._loop._compare(self._key, self._value, True)
         return self._value
 
@@ -180,11 +181,11 @@ class Word:
 
 
 class Compared:
-    """A namespace that has the variables that a loop only compares."""
+    """A namespace for the variables that a loop only compares."""
 
 
 class Selection:
-    """The messages that match, of a whole conversation; shared by all renderings."""
+    """The messages of a whole conversation that match; all renderings share them."""
 
     def __init__(self, base: Sequence[Any], fits: Callable[[Any], bool]) -> None:
         self._places = [at for at, message in enumerate(base) if fits(message)]
@@ -196,7 +197,7 @@ class Selection:
 
 
 class Span:
-    """Messages from one place to another, the end being what may be another in other renderings."""
+    """Messages from one place to another; the end may differ between renderings."""
 
     def __init__(self, run: Run, base: Sequence[Any], start: int, stop: int) -> None:
         self._run, self._base, self._start, self._stop = run, base, start, stop
@@ -307,7 +308,7 @@ class Span:
 
 
 class Once(Span):
-    """Messages that a filter selects: in plain Jinja, they can be gone through once."""
+    """Messages that a filter selects.  As in plain Jinja, a loop can visit them only once."""
 
     _is_used = False
 
@@ -355,7 +356,7 @@ class Backwards:
 
 
 class Step(NamedTuple):
-    """What a loop did for a message, and what must be true for all of the loop up to here."""
+    """What a loop did for a message, and what must be true to reuse the loop up to here."""
 
     previous: Step | None
     place: int  # how many messages are before it
@@ -363,13 +364,13 @@ class Step(NamedTuple):
     size: int  # how much was written so far
     latest: int  # the last of the messages that wrote something so far
     written: dict[_Key, Any]  # the values set in namespaces so far
-    ranges: dict[_Key, tuple[int | None, int | None]]  # known bounds of numbers: least and most
-    facts: dict[_Key, Any]  # known facts about other values
+    ranges: dict[_Key, tuple[int | None, int | None]]  # bounds of numbers: least and most
+    facts: dict[_Key, Any]  # what other values must be
     unlike: dict[_Key, int] | None = None  # see `Inner`
-    spoke: Step | None = None  # the last one before that wrote something, in such a loop
+    spoke: Step | None = None  # in an `Inner`: the last earlier step that wrote something
 
     def back(self, n: int) -> Step | None:
-        """Return the step that many before, or None."""
+        """Return the step n steps earlier, or None."""
         step: Step | None = self
         while step is not None and n:
             step, n = step.previous, n - 1
@@ -388,9 +389,9 @@ class Run:
     ) -> None:
         self.loops = loops  # the last loops of earlier renderings
         self.rests = rests  # the records of loops from the last message to the first
-        self.selected = selected  # by what they are of, and how
-        self._said = said  # by the messages: the places of each content
-        self.loop: Loop | None = None  # the one that runs
+        self.selected = selected  # keys: what was selected from, and how
+        self._said = said  # for each list of messages: the places of each content
+        self.loop: Loop | None = None  # the one that is running
         self.written: list[str | Part] = []
 
     def places(self, base: Sequence[Any]) -> dict[str, list[int]]:
@@ -411,11 +412,11 @@ class Part:
 
 
 class Loop:
-    """A loop over messages, as a template sees it; records what the body learns of the rest."""
+    """A loop over messages, as a template sees it; records what else the body learns."""
 
     def __init__(self, run: Run, name: int, span: Span, values: list[Any]) -> None:
         self._run, self._name, self._span, self._values = run, name, span, values
-        known: dict[int, int] = {}  # which of them are one
+        known: dict[int, int] = {}  # which of them are the same object
         self._one = [known.setdefault(id(each), i) for i, each in enumerate([span, *values])]
         kinds = (Span, Namespace)
         self._watched = [pair for pair in enumerate(values) if isinstance(pair[1], kinds)][::-1]
@@ -429,7 +430,7 @@ class Loop:
     # -- What the body can read -
 
     def _note(self, key: _Key, low: int | None, high: int | None, more: int = 0) -> None:
-        """Note how large a number is at least and at most, less `more`."""
+        """Record the least and the most that a number can be, after subtracting `more`."""
         least, most = known = self._ranges.get(key, (None, None))
         if low is not None and (least is None or low - more > least):
             least = low - more
@@ -456,7 +457,7 @@ class Loop:
             raise Unknown
         self._written = {**self._written, (place, name): value}
 
-    # -- Going through ---
+    # -- Running ---
 
     def __iter__(self) -> Iterator[Any]:
         self._begin()
@@ -498,7 +499,7 @@ class Loop:
             del earlier[_RECENT:]
 
     def _begin(self) -> None:
-        """Note that the loop begins; a template that goes through `loop` itself is not followed."""
+        """Mark the loop as begun; give up if a template loops over `loop` itself."""
         if self._has_begun:
             raise Unknown
         self._has_begun = True
@@ -507,7 +508,7 @@ class Loop:
         return ((message, self) for message in self)
 
     def _watch(self, loop: Loop | None) -> None:
-        """Begin to watch what the body sees, or end it."""
+        """Start recording what the body reads; stop if `loop` is None."""
         self._run.loop = loop
         for place, value in self._watched:  # of equal places, the first one wins
             if isinstance(value, Span):
@@ -518,7 +519,7 @@ class Loop:
         self._span._loop, self._span._key = loop, ()
 
     def _resume(self, earlier: list[Loop]) -> Step | None:
-        """Return the last step of earlier loops that this one may take over."""
+        """Return the last step of earlier loops that this one can reuse."""
         best: Step | None = None
         span = self._span
         for other in earlier:
@@ -548,7 +549,7 @@ class Loop:
         return all(_same(value, self._value(key), True) for key, value in step.facts.items())
 
     def _value(self, key: _Key) -> Any:
-        """Return the facts before the loop."""
+        """Return what a key names, as it was before the loop."""
         if not key:
             return self._span._stop
         value = self._values[key[0]]
@@ -617,9 +618,9 @@ class Loop:
 
 
 class _Rest(NamedTuple):
-    """What a loop from the last message to the first did from a message on, and what is true then.
+    """What a loop from the last message to the first did from a message on, and when that is true.
 
-    See `Step`; it wrote nothing.
+    Like `Step`, but for loops that write no text.
     """
 
     loop: Loop
@@ -643,7 +644,7 @@ class _Rest(NamedTuple):
 
 
 class BackLoop(Loop):
-    """A loop from the last message to the first: what it did for the first ones is taken over."""
+    """A loop from the last message to the first; it reuses what was done for the first ones."""
 
     def __iter__(self) -> Iterator[Any]:
         self._begin()
@@ -704,10 +705,10 @@ class BackLoop(Loop):
 
 
 class Inner(Loop):
-    """A loop in another one, which gets to know what this one learns.
+    """A loop inside another one; it tells the outer loop what it learns.
 
-    What it compares texts with is kept once for all steps: a step excludes all texts that this or
-    an earlier one was compared with in vain.
+    All steps share one record of the texts that differed in a comparison: a step can't be reused
+    for a text that it, or an earlier step, was compared with and found different.
     """
 
     def __init__(
@@ -715,10 +716,10 @@ class Inner(Loop):
     ) -> None:
         super().__init__(run, name, span, values)
         self._outer, self._text = run.loop, run.written if written is None else written
-        self._unlike: dict[_Key, int] = {}  # the first place of a comparison, by its text
+        self._unlike: dict[_Key, int] = {}  # text that differed -> the first place of that
         kinds = (Span, Namespace)
         self._has_state = not all(isinstance(x, kinds) or _is_data(x) for x in values)
-        # What the loop around watches, too: its keys of spans, and its watchers of namespaces.
+        # What the outer loop also records: its keys for spans, and its watchers of namespaces.
         self._spans: list[tuple[Span, _Key | None]] = []
         self._above: dict[_Key, tuple[Loop, _Key]] = {}
         self._watchers: dict[int, tuple[Loop, int] | None] = {}
@@ -740,13 +741,13 @@ class Inner(Loop):
             return value
         self._read_above(place, name, value)
         if type(value) is Marked and isinstance(self._values[place], Compared):
-            if (*key, "is text") not in self._facts:  # with what is no text, it is not compared
+            if (*key, "is text") not in self._facts:  # other values can't be compared
                 self._facts = {**self._facts, (*key, "is text"): True}
             return Word(self, key, value)
         return super()._read(place, name, value)
 
     def _read_above(self, place: int, name: str, value: Any) -> None:
-        """Let the loop around know that something is read."""
+        """Tell the outer loop that something was read."""
         watcher = self._watchers.get(place)
         if watcher is None:
             return
@@ -786,7 +787,7 @@ class Inner(Loop):
         said = ((*key, self._value((*key, "text"))) for key in texts)
         return not any(step.unlike.get(key, _MANY) <= step.place for key in said)
 
-    # -- Going through ---
+    # -- Running ---
 
     def __iter__(self) -> Iterator[Any]:
         self._begin()
@@ -822,7 +823,7 @@ class Inner(Loop):
             del earlier[_RECENT:]
 
     def _watch(self, loop: Loop | None) -> None:
-        """Begin to watch in place of the loop around, or end it."""
+        """Start recording instead of the outer loop; if `loop` is None, hand back to it."""
         if loop is None:
             self._run.loop = self._outer
             for span, key in self._spans:
@@ -835,7 +836,7 @@ class Inner(Loop):
         self._spans = [(x, x._key) for x in spans.values() if x._loop is self._outer]
         for place, value in self._watched:
             if isinstance(value, Namespace):
-                if self._one[place + 1] == place + 1:  # not another name of one before
+                if self._one[place + 1] == place + 1:  # not the same object as an earlier value
                     own = object.__getattribute__(value, "__dict__")
                     self._watchers[place] = own.get("_watch")
                     object.__setattr__(value, "_watch", (self, place))
@@ -847,7 +848,7 @@ class Inner(Loop):
                 self._above[span._key] = self._outer, key
 
     def _take(self, step: Step) -> None:
-        """Take over what was done up to a step, and what was learned."""
+        """Repeat what was done up to a step, and adopt what was learned."""
         for key, (least, most) in step.ranges.items():
             if len(key) == 2:
                 self._read_above(key[0], key[1], self._value(key))
@@ -872,7 +873,11 @@ class Inner(Loop):
 def over(value: Any, name: int, values: list[Any], written: list[str] | None = None) -> Any:
     """Return the items of a loop over a value.
 
-    Its body reads some other values, and writes to a list, or to the output.
+    Args:
+        value: what the template loops over.
+        name: a number for this loop in the template.
+        values: what else the loop's body reads.
+        written: where it writes, unless that is the output.
     """
     value = _numbers(value, values) if isinstance(value, range) else whole(value)
     if isinstance(value, Backwards):
@@ -885,7 +890,7 @@ def over(value: Any, name: int, values: list[Any], written: list[str] | None = N
 
 
 def _numbers(numbers: range, values: Iterable[Any]) -> Any:
-    """Return a range as a span, if it is of the places of messages."""
+    """Return a range as a span if it can be one, counting up or down by 1; else the range."""
     run = next((value._run for value in values if isinstance(value, Span)), None)
     forth = numbers.step == 1 and 0 <= numbers.start <= numbers.stop
     back = numbers.step == -1 and -1 <= numbers.stop <= numbers.start
@@ -897,14 +902,14 @@ def _numbers(numbers: range, values: Iterable[Any]) -> Any:
 
 
 def selected(value: Any, key: tuple[Any, ...], fits: Callable[[Any], bool]) -> Any:
-    """Return the messages that match, if this can be known; else None."""
+    """Return the messages that match; None if that can't be recorded."""
     if not isinstance(value, Span) or value._watched() or not all(type(x) is str for x in key):
         return None
     return whole(value)._selected(key, fits)
 
 
 def numbers(stop: Any, *rest: Any) -> Any:
-    """The function `range`, of a number that is watched."""
+    """Do what Jinja's `range` does, for numbers that are recorded, too."""
     first, end = (stop, rest[0]) if rest else (0, stop)
     if len(rest) < 2 and isinstance(end, Number):
         found = end._below(plain(first))
@@ -914,17 +919,17 @@ def numbers(stop: Any, *rest: Any) -> Any:
 
 
 def ends_with(messages: Any, message: Any) -> bool | None:
-    """Return False if a message certainly differs from the last of some; else None."""
+    """Return False if a message is certainly not the last one of `messages`; else None."""
     return messages._ends_with(message) if isinstance(messages, Span) else None
 
 
 def as_list(value: Any) -> Any:
-    """The filter `list`."""
+    """Do what Jinja's filter `list` does."""
     return whole(value) if isinstance(value, Span) else list(value)
 
 
 def whole(value: Any) -> Any:
-    """Return a value; of what can be gone through once, its messages."""
+    """Return a value as it is, but a `Once` as a span."""
     return value._whole() if isinstance(value, Once) else value
 
 
@@ -934,7 +939,7 @@ def loop_context(iterable: Any, *rest: Any) -> Any:
 
 
 def length(value: Any) -> Any:
-    """Count, as the filter of that name does."""
+    """Do what Jinja's filter `length` does."""
     return value._number() if isinstance(value, Span) else len(value)
 
 
@@ -943,7 +948,7 @@ def _attributes(namespace: Namespace) -> dict[str, Any]:
 
 
 def _latest(parts: Sequence[str]) -> int:
-    """Return the last of the messages that wrote something in a text; -1 if none did."""
+    """Return the last message that a text has something from; -1 for none."""
     latest = -1
     for part in parts:
         for _, origin in part._runs if isinstance(part, Marked) else ():
@@ -962,9 +967,9 @@ def _is_data(value: Any) -> bool:
 
 
 def _same(a: Any, b: Any, inside: bool = False) -> bool:
-    """Return True if two values are certainly the same; numbers that `Loop` records may differ.
+    """Return True if two values are certainly the same, except for what `Loop` records of them.
 
-    `inside` says that they are a part of something, of which nothing more is noted.
+    `inside`: they are part of another value, so nothing more is recorded of them.
     """
     if a is b:
         return not (inside and isinstance(a, Namespace))
@@ -997,10 +1002,10 @@ class Beginnings:
     """The beginnings of a conversation, rendered one after another.
 
     Args:
-        render: yields the parts of what a template writes, given messages and whether the
-            prompt for an answer follows.
+        render: yields the text that a template writes, in parts; it takes messages, and whether
+            to add the prompt for an answer.
         messages: all messages, as `as_given_message` makes them.
-        last: returns the last message that says something in a text; -1 if none does.
+        last: returns the last message that a text has something from; -1 for none.
     """
 
     def __init__(
@@ -1014,14 +1019,14 @@ class Beginnings:
         self._rests: dict[int, dict[int, _Rest]] = {}
         self._selected: dict[tuple[Any, ...], Selection] = {}
         self._said: dict[int, dict[str, list[int]]] = {}
-        # Steps of two renderings known to be equal; keeping them keeps their ids unique.
+        # Pairs of steps that wrote equal text.  NOTE: the keys are id()s, so keep the steps alive.
         self._alike: dict[tuple[int, int], tuple[Step, Step]] = {}
 
     def texts(self, i: int) -> tuple[Marked, Marked] | None:
         """Return the prompt for message i, and the conversation that ends with it.
 
-        What both begin with may be missing, up to before all that the prompt's last words,
-        and message i, are part of.  None, if the template does what is not followed.
+        Text that both begin with may be left out, but not the prompt's last words or any text
+        from message i.  Returns None if the template does something that isn't tracked.
         """
         try:
             prompt, alone = self._written(i, True), self._written(i + 1, False)
@@ -1030,7 +1035,7 @@ class Beginnings:
         return self._ends(prompt, alone) or self._shortened(_whole(prompt), _whole(alone))
 
     def whole(self, prompt: bool) -> Marked | None:
-        """Return the whole conversation; None, if the template refuses it, or is not followed."""
+        """Return the whole conversation; None if the template refuses it, or can't be tracked."""
         try:
             written = self._written(len(self._messages), prompt)
         except Unknown:
@@ -1070,7 +1075,7 @@ class Beginnings:
         return None
 
     def _shortened(self, prompt: Marked, alone: Marked) -> tuple[Marked, Marked]:
-        """Leave out what both begin with, if a template collected the text and wrote it at once."""
+        """Leave out what both begin with; for templates that write all text at the end."""
         a, b = prompt._runs, alone._runs
         n = _FEW
         while (k := min(len(a), len(b)) - n) > 0:
@@ -1085,7 +1090,7 @@ class Beginnings:
         return prompt, alone
 
     def _is_alike(self, a: Step | None, b: Step | None) -> bool:
-        """Return True if two loops wrote the same text, each up to a step."""
+        """Return True if two loops wrote the same text up to these steps."""
         walked: list[tuple[Step, Step]] = []
         while a is not b:
             if a is None or b is None or a.place != b.place or a.parts != b.parts:
@@ -1108,7 +1113,7 @@ def _last_part(written: Sequence[str | Part]) -> int | None:
 
 
 def _begin_alike(a: Sequence[str | Part], b: Sequence[str | Part], n: int) -> bool:
-    """Return True if two texts are the same, each up to its last loop."""
+    """Return True if two texts are the same up to their last loops."""
     if _last_part(b) != n:
         return False
     return all(
@@ -1136,7 +1141,7 @@ def _latest_of(part: str | Part) -> int:
 
 
 def _whole(written: Sequence[str | Part] | None, cut: Step | None = None) -> Marked:
-    """Join the parts of a text; in loops, what is behind a step."""
+    """Join the parts of a text; of a loop, only what follows the step `cut`."""
     parts: list[str] = []
     for part in written or ():
         if isinstance(part, str):

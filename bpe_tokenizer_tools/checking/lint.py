@@ -34,10 +34,10 @@ class Finding:
     severity: str  # "error", "warning" or "note"
     name: str  # which check found it, such as "pad-token"
     message: str  # the finding
-    mend: str = ""  # what to do about it; empty if there is nothing to do
+    fix: str = ""  # what to do about it; empty if there is nothing to do
 
     def __str__(self) -> str:
-        return f"{self.severity}: {self.name}: {self.message}" + (self.mend and f"; {self.mend}")
+        return f"{self.severity}: {self.name}: {self.message}" + (self.fix and f"; {self.fix}")
 
 
 def lint(tokenizer: BPETokenizer, folder: Path | None = None) -> list[Finding]:

@@ -47,7 +47,7 @@ class PackedCorpus(Sequence[Any]):
     """The documents of a packed corpus, each an array of ids; `open_packed` makes one.
 
     Every array that is returned is the caller's own. A corpus can be pickled, by its path: whoever
-    unpickles it opens it anew. It may be shared between threads, and be used after a fork.
+    unpickles it opens it again. Threads can share it, and it can be used after a fork.
 
     Attributes:
         path: where it is.
