@@ -2500,7 +2500,7 @@ def _pad_token(tokenizer: BPETokenizer) -> tuple[int, str]:
 # it is always ten characters, whatever is around them, and whatever normalization and merges
 # make of them.
 
-_Messages = Iterable[Mapping[str, Any]]
+_Chat = Iterable[Mapping[str, Any]]
 _Talk = list[dict[str, Any]]  # a conversation that was checked
 _Segment = tuple[str, bool]
 _Counted = tuple[str, frozenset[str]]  # a text, and the added tokens allowed in it
@@ -2617,21 +2617,21 @@ class ChatTemplate:
 
     @staticmethod
     def llama3(
-        messages: _Messages, add_generation_prompt: bool = True, system_prompt: str | None = None
+        messages: _Chat, add_generation_prompt: bool = True, system_prompt: str | None = None
     ) -> str:
         """Render for Llama 3; white space at the ends of contents is stripped."""
         return _as_text("llama3", messages, add_generation_prompt, system_prompt)
 
     @staticmethod
     def chatml(
-        messages: _Messages, add_generation_prompt: bool = True, system_prompt: str | None = None
+        messages: _Chat, add_generation_prompt: bool = True, system_prompt: str | None = None
     ) -> str:
         """Render as ChatML, the format of Qwen and many others."""
         return _as_text("chatml", messages, add_generation_prompt, system_prompt)
 
     @staticmethod
     def alpaca(
-        messages: _Messages, add_generation_prompt: bool = True, system_prompt: str | None = None
+        messages: _Chat, add_generation_prompt: bool = True, system_prompt: str | None = None
     ) -> str:
         """Render in Stanford Alpaca's format, which has no special tokens."""
         return _as_text("alpaca", messages, add_generation_prompt, system_prompt)
@@ -2644,7 +2644,7 @@ class ChatTemplate:
         return cast("Callable[..., str]", getattr(ChatTemplate, name))
 
 
-def _as_text(name: str, messages: _Messages, prompt: bool, system_prompt: str | None) -> str:
+def _as_text(name: str, messages: _Chat, prompt: bool, system_prompt: str | None) -> str:
     return _plain_text(_render(name, _check_messages(messages, system_prompt), prompt))
 
 
@@ -3266,7 +3266,10 @@ def _open_model(path: Path, backend: Any, loading: _Loading) -> _Runner:
 
 _AllowedSpecial = str | Iterable[str]
 _SpecialTokens = Mapping[str, int | None] | Iterable["str | AddedToken"]
-_AnyTemplate = str | Callable[..., Any] | None  # a chat template
+_How = str | Callable[..., Any] | None  # a chat template
+_Chats = Iterable[Sequence[Mapping[str, Any]]]
+_Yes = Literal[True]
+_No = Literal[False]
 
 
 class _TextOptions(TypedDict, total=False):  # of `encode`, and of a call
@@ -3473,7 +3476,7 @@ def _encode_segments(
     return made.encode(counted) if ids is None else ids
 
 
-def _chat(tokenizer: BPETokenizer, messages: _Messages, path: _FileName, **options: Any) -> Any:
+def _chat(tokenizer: BPETokenizer, messages: _Chat, path: _FileName, **options: Any) -> Any:
     """Let a model answer; see `BPETokenizer.chat`."""
     given = {"top_k": 0, "seed": None, "stop": (), "stream": False, **options}
     how = _Sampling(*map(given.pop, _Sampling._fields)).check()
@@ -3830,9 +3833,8 @@ class BPETokenizer:
     def add_special_tokens(self, special_tokens: _SpecialTokens) -> int:
         """Add special tokens: {text: id}, or a list of texts or `AddedToken`; return how many.
 
-        Those without an id, or with None, go to the end.  A token that exists stays as it is if its
-        id and flags, where given, are the same.  If an id or a text is taken, raises ValueError and
-        adds none.
+        Those without an id, or with None, go to the end.  A token that exists stays if its id and
+        flags, where given, are the same.  Raises ValueError, and adds none, if one is taken.
         """
         given = _as_added_tokens(special_tokens)
         with self._changed() as new:
@@ -3941,8 +3943,7 @@ class BPETokenizer:
         Args:
             text: any text; lone surrogates raise ValueError.
             add_special_tokens: add tokens around it, as `surround` or the loaded file says.
-            allowed_special: "all" or a set of special tokens to recognize in the text; with "none"
-                they are ordinary text.
+            allowed_special: the special tokens to recognize in the text: "all", a set, or "none".
             disallowed_special: a set, or "all" for those not allowed: ValueError if one occurs.
             dropout, seed: the probability of skipping each merge, 0 to 1; a seed to repeat it.
             num_threads: how many threads of the accelerator encode a long text.
@@ -4440,28 +4441,34 @@ class BPETokenizer:
 
     @overload
     def apply_chat_template(
-        self, messages: _Messages, *look: _AnyTemplate, tokenize: Literal[False], **options: Any
+        self, messages: Any, *_: Any, return_tensors: str, **kw: Any
+    ) -> Any: ...
+    @overload
+    def apply_chat_template(
+        self, messages: _Chat, *_: _How, tokenize: Literal[False], **kw: Any
     ) -> str: ...
     @overload
     def apply_chat_template(
-        self, messages: Any, *look: _AnyTemplate, return_dict: Literal[True], **options: Any
+        self, messages: _Chats, *_: _How, tokenize: Literal[False], **kw: Any
+    ) -> list[str]: ...
+    @overload
+    def apply_chat_template(
+        self, messages: Any, *_: _How, return_dict: Literal[True], **kw: Any
     ) -> dict[str, Any]: ...
     @overload
     def apply_chat_template(
-        self,
-        messages: _Messages,
-        *look: _AnyTemplate,
-        tokenize: Literal[True] = True,
-        return_dict: Literal[False] = False,
-        return_tensors: None = None,
-        **options: Any,
+        self, messages: _Chat, *_: _How, tokenize: _Yes = True, return_dict: _No = False, **kw: Any
     ) -> list[int]: ...
     @overload
+    def apply_chat_template(
+        self, messages: _Chats, *_: _How, tokenize: _Yes = True, return_dict: _No = False, **kw: Any
+    ) -> list[list[int]]: ...
+    @overload
     def apply_chat_template(self, messages: Any, *how: Any, **options: Any) -> Any: ...
-    def apply_chat_template(  # type: ignore[misc]  # a batch, or flags by place: Any above
+    def apply_chat_template(  # type: ignore[misc]  # flags by place: Any above
         self,
         messages: Any,
-        template: _AnyTemplate = None,
+        template: _How = None,
         add_generation_prompt: bool | None = None,
         system_prompt: str | None = None,
         tokenize: bool = True,
@@ -4485,9 +4492,8 @@ class BPETokenizer:
             **options: see docs/chat.md, such as ``continue_final_message``, ``padding`` and
                 ``session``; others are the template's variables, such as ``tools``.
 
-        Returns a list of ids, a str, or a dict; for a batch, a list of these or one dict.  Raises
-        ValueError if the template is damaged, rejects the messages, or writes control tokens that
-        this tokenizer doesn't have.
+        Returns ids, a str or a dict; for a batch, a list of these or one dict.  Raises ValueError
+        if the template is damaged, rejects the messages, or writes control tokens unknown here.
         """
         asked: Any = messages
         if not isinstance(asked, (list, str, bytes, Mapping)) and isinstance(asked, Iterable):
@@ -4507,9 +4513,9 @@ class BPETokenizer:
 
     def chat(
         self,
-        messages: _Messages,
+        messages: _Chat,
         model_path: _FileName,
-        template: _AnyTemplate = None,
+        template: _How = None,
         system_prompt: str | None = None,
         max_new_tokens: int = 512,
         temperature: float = 0.7,

@@ -41,8 +41,12 @@ assert_type(tokenizer.apply_chat_template(messages, template="chatml", tools=[])
 assert_type(tokenizer.apply_chat_template(messages, "chatml", tokenize=False), str)
 assert_type(tokenizer.apply_chat_template(messages, return_dict=True), dict[str, Any])
 assert_type(tokenizer.apply_chat_template([messages], return_dict=True), dict[str, Any])
+assert_type(tokenizer.apply_chat_template([messages], "chatml"), list[list[int]])
+assert_type(tokenizer.apply_chat_template((messages, messages), tools=[]), list[list[int]])
+assert_type(tokenizer.apply_chat_template([messages], tokenize=False), list[str])
+# The type of a tensor depends on the library, that of other results on flags given by position.
+assert_type(tokenizer.apply_chat_template(messages, "chatml", return_tensors="pt"), Any)
 assert_type(tokenizer.apply_chat_template(messages, "chatml", None, None, False), Any)
-rows: list[list[int]] = tokenizer.apply_chat_template([messages], "chatml")
 
 
 def lines() -> Iterator[str]:
@@ -66,3 +70,4 @@ count_pretokens([["text"]])  # type: ignore[list-item]
 words: list[str] = batch["input_ids"]  # type: ignore[assignment]
 batch[0].missing  # type: ignore[attr-defined]
 ids: list[int] = tokenizer.apply_chat_template(messages, tokenize=False)  # type: ignore[assignment]
+ids = tokenizer.apply_chat_template([messages])  # type: ignore[assignment]
