@@ -4695,7 +4695,7 @@ def _decode_options(add: Callable[..., Any]) -> None:
     add("-t", "--tokenizer", required=True, metavar="PATH", help=_TOKENIZER)
     add("--ids", nargs="+", required=True, metavar="N", help="token ids; '-' reads them from stdin")
     add("--skip-special-tokens", action="store_true", help="leave out special tokens")
-    text = "unknown ids and invalid UTF-8 (default: fail on unknown ids, write U+FFFD for the rest)"
+    text = "for unknown ids and invalid UTF-8 (default: unknown ids are errors, the rest is U+FFFD)"
     add("--errors", choices=("strict", "replace", "ignore"), help=text)
 
 

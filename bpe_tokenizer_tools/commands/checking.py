@@ -46,9 +46,9 @@ def _check_options(add: Callable[..., Any]) -> None:
 def loading_options(add: Callable[..., Any]) -> None:
     """Add the options that `load` reads."""
     patterns = ", ".join(SPLIT_PATTERNS)
-    text = f"for files without: {patterns}, or a regular expression"
+    text = f"for files that have none: {patterns}, or a regular expression"
     add("--split-pattern", metavar="NAME", help=text)
-    each = "for files without: special tokens, each as TOKEN=ID or TOKEN"
+    each = "for files that have none: special tokens, each as TOKEN=ID or TOKEN"
     add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=each)
 
 

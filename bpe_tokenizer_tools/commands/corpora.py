@@ -134,15 +134,15 @@ def _count_options(add: Callable[..., Any]) -> None:
     rare = "leave out pre-tokens rarer than this"
     add("--min-frequency", type=int, default=1, metavar="N", help=rare)
     _old_name(add, "--min-count", "min_frequency", type=int)
-    words = "also count what superwords from this vocabulary size on are learned from, or 'auto'"
+    words = "also count what superwords are learned from: from this vocabulary size on, or 'auto'"
     superword_options(add, words)
     largest = "with --superwords: the largest vocabulary to train (default: 32000)"
     add("--vocab-size", type=int, metavar="N", help=largest)
     longest = "with --superwords: maximum token length in bytes"
     add("--max-token-length", type=int, metavar="N", help=longest)
-    whole = "with --superwords, for a part of a corpus: what is known of all of it, as --add wrote"
+    whole = "to count superwords in one part of a corpus: the counts of all of it, from --add"
     add("--whole", metavar="FILE", help=whole)
-    added = "add up counts of the parts of a corpus, which IN names, instead of counting"
+    added = "instead of counting, add up IN: files of counts, for parts of a corpus"
     add("--add", action="store_true", help=added)
     add(
         "--partitions",

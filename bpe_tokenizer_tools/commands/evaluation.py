@@ -85,7 +85,7 @@ def _print(found: Any, options: argparse.Namespace) -> None:
 
 def _compare_options(add: Callable[..., Any]) -> None:
     add("a", metavar="A", help=f"{_SPEC}; NAME=TOKENIZER names it")
-    add("b", metavar="B", help="the other")
+    add("b", metavar="B", help="the other tokenizer")
     _text_options(add)
     add("--csv", metavar="FILE", help="write the differences by group to this file, too")
 

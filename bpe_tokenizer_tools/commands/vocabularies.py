@@ -21,7 +21,7 @@ _TOKENIZER = core.TOKENIZER
 def _source_options(add: Callable[..., Any], corpus: str) -> None:
     add("tokenizer", metavar="TOKENIZER", help=_TOKENIZER)
     add("--corpus", nargs="+", action="extend", metavar="FILE", help=corpus)
-    counts = "its pre-token counts instead, as PretokenCounts.save wrote them"
+    counts = "pre-token counts written by 'count', instead of --corpus"
     add("--counts", metavar="FILE", help=counts)
     add(
         "-o",
@@ -113,7 +113,7 @@ def _cmd_prune(options: argparse.Namespace) -> None:
 
 def _align_options(add: Callable[..., Any]) -> None:
     add("a", metavar="A", help=_TOKENIZER)
-    add("b", metavar="B", help="the other")
+    add("b", metavar="B", help="the other tokenizer")
     add("--text", required=True, metavar="TEXT", help="text to cut where both cut it")
 
 

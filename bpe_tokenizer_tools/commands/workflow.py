@@ -50,7 +50,7 @@ def _cmd_pipeline(options: argparse.Namespace) -> None:
             say(f"registered as {report.entry}")
 
 
-_REF = "NAME@HASH, with four or more digits of the hash; or NAME, which is the newest"
+_REF = "NAME@HASH, with four or more digits of the hash; NAME alone means the newest"
 
 
 def _registry_options(add: Callable[..., Any]) -> None:
@@ -196,7 +196,7 @@ def _cmd_load(options: argparse.Namespace) -> None:
 
 def _diff_options(add: Callable[..., Any]) -> None:
     add("a", metavar="A", help=_REF)
-    add("b", metavar="B", help="the other one")
+    add("b", metavar="B", help="the other tokenizer")
     _registry_options(add)
 
 

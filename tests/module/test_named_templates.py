@@ -244,6 +244,9 @@ def test_one_that_is_not_jinja_is_refused_where_it_is_assigned(tmp_path: Path) -
     tokenizer.chat_template = "x"
     with pytest.raises(ValueError, match="not valid Jinja, line 2: Expected an expression"):
         tokenizer.chat_template = "{% if x %}\n{% for %}"
+    for name in ("template.jinja", "./my templates/chat.j2"):
+        with pytest.raises(ValueError, match=f"name of a file: assign its text, Path.'{name}'."):
+            tokenizer.chat_template = name
     assert tokenizer.chat_template == "x"
     # A file with such a template loads, for its ids are of use.
     tokenizer.chat_templates["default"] = "{% if %}"
