@@ -3619,7 +3619,7 @@ class _Attribute:
 
 
 class _Now:
-    """What a call uses: the copy in a tokenizer's `vars`, which nobody changes, or that itself."""
+    """What a call uses: the copy in a tokenizer's `vars`, which never changes, or a copy itself."""
 
     def __get__(self, copy: BPETokenizer, owner: type) -> BPETokenizer:
         return copy

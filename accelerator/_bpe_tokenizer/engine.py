@@ -30,7 +30,7 @@ if native.API != API:
 
 _MAX_THREADS = 64
 _NORMALIZED_CHARS = 512  # at once, where not all of a text is in its normal form
-_SMALL = 2**16  # bytes in which characters that NFC may change are not many
+_SMALL = 2**16  # bytes: so few have few characters that NFC may change
 _IN_MERGE = 2  # a flag of `read_model`
 # What can be normalized apart from all before it: the module's, but searched from left to right.
 _BEGINS: regex.Pattern[str] = regex.compile(core._APART.pattern.removeprefix("(?r)"))
@@ -377,8 +377,8 @@ _Job = list[str] | tuple[memoryview, int, core._TextFile]  # texts; or part of a
 class NativeCounter(core._PretokenCounter):
     """Counts the pre-tokens of documents in C, on several threads.
 
-    This thread reads, and passes on what it has read. Where the others have enough to do, it counts
-    as well. A plain text file is passed on in bytes: whoever counts them checks them, too.
+    This thread reads, and passes on what it has read. When the others have enough to do, it counts,
+    too. It passes on plain text files as bytes; the thread that counts them checks their UTF-8.
     """
 
     _TAIL = 4096  # bytes searched first for a place to cut

@@ -53,7 +53,7 @@ class Adaptation(Printed):
     padding: int  # rows without a token
     tables: Sequence[AdaptedTable]
     ids: Mapping[str, tuple[Any, Any]]  # "config.json: eos_token_id" -> before and after
-    # files of weights that an earlier run had finished; of a GGUF file, so many of its tensors
+    # files of weights that an earlier run finished; for a GGUF file, how many of its tensors
     done_before: Sequence[str] = ()
     left_out: Sequence[str] = ()  # weights in other formats, and links, which are not copied
     notes: Sequence[str] = field(default=())  # other things to know
@@ -102,9 +102,10 @@ def adapt_model(
 ) -> Adaptation:
     """Rewrite a model for another tokenizer; nothing is trained, and torch is not needed.
 
-    Tokens that both tokenizers have keep their rows of the embeddings, bit for bit: ordinary ones
-    are told by their bytes, added ones by their content.  All other weights are copied.  The files
-    of `new` go along, and config.json and generation_config.json get its size and ids.
+    Tokens that both tokenizers have keep their rows of the embeddings, bit for bit.  Ordinary
+    tokens are the same if their bytes are, added tokens if their content is.  All other weights are
+    copied.  The output includes the files of `new`, and config.json and generation_config.json get
+    its size and ids.
 
     Args:
         model_dir: a directory with config.json and safetensors; or a GGUF file, whose tables are

@@ -1,12 +1,12 @@
 """Whether a Jinja template's text for a message depends only on nearby messages.
 
-To learn where an answer begins, its prompt must be rendered: the conversation up to there.  All
-of that, for each answer, takes quadratic time.  A template that is local writes the same end if
-messages in the middle are left out, so that a few messages are enough.
+To learn where an answer begins, its prompt must be rendered: the conversation up to there.  Doing
+that for each answer takes quadratic time.  But a local template writes the same end if messages in
+the middle are left out, so rendering a few messages is enough.
 
 `find` proves this from the template's code.  A local template has one loop over the messages, and
 outside of it looks only at the first ones.  In the loop it looks at a message and its neighbors and
-remembers nothing: it changes no namespace.  Of what is not understood here, nothing is claimed.
+remembers nothing: it changes no namespace.  A template that `find` doesn't understand isn't local.
 """
 
 from __future__ import annotations
@@ -142,10 +142,10 @@ class _Reader:
         return found
 
     def read(self, node: Any, loop: str | None) -> None:
-        """Go through code.
+        """Read code.
 
-        `loop` is the name of the messages that the loop around it goes through; "" in any other
-        loop, None outside of loops.
+        `loop` is the name of the loop variable if the code is in the loop over messages; "" in any
+        other loop, None outside of loops.
         """
         if isinstance(node, nodes.For):
             self._read_loop(node, loop)

@@ -1,8 +1,8 @@
-"""Loops of a template's code: which of them are watched, and which may be left early.
+"""Find the loops in a template's code to record, and those that can end early.
 
-`beginnings.py` watches loops over messages.  Some templates search all messages for each tool's
-result: for the call that it belongs to, say.  Once such a loop has found what it searches, it goes
-on without any effect.  It is left there, so that what it does depends on no later message.
+`beginnings.py` records loops over messages.  For each tool's result, some templates search all
+messages, for the call that it belongs to, say.  Once such a loop has found it, the other iterations
+have no effect.  So we end the loop there; then what it does doesn't depend on later messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LAZY |= {"items", "reverse"}  # filters that give iterators
 
 
 def _blocks(tree: nodes.Node, kind: type[Any] = nodes.For) -> Iterator[tuple[Body, Any]]:
-    """Yield each loop, and the statements that it is one of; outer loops first."""
+    """Yield each loop with the list of statements that it is in; outer loops first."""
     every: list[nodes.Node] = [tree, *tree.find_all(nodes.Node)]
     for node in every:
         for _, value in node.iter_fields():
@@ -36,7 +36,7 @@ def _is_plain(loop: nodes.For) -> bool:
 
 
 class Watched(NamedTuple):
-    """A loop that is watched if it goes through messages."""
+    """A loop that is recorded if it is over messages."""
 
     body: Body  # the loop is one of these
     loop: nodes.For
@@ -159,11 +159,11 @@ _TESTS = 8  # how many tests of a loop are tried, which takes time
 def leave_when_done(source: nodes.Template) -> None:
     """Let loops end where nothing that they do later has an effect.
 
-    That is, once a flag is set, as in ``{% if not flags.found %}...{% endif %}``, or once their
-    place is no longer below one, as in ``{% if m.tool_calls and loop.index0 < place %}``.
+    That is once a flag is set, as in ``{% if not flags.found %}...{% endif %}``, or once their
+    index reaches a limit, as in ``{% if m.tool_calls and loop.index0 < place %}``.
 
-    What they do later must not fail, either, where the items of lists are plain data, and what is
-    gone through, if it is true, is a list.
+    What they do later must not be able to fail, either.  For that, we take the items of lists for
+    plain data, and what is looped over for a list, unless it is false.
     """
     uses = _Uses(source)
     for body, loop in list(_blocks(source)):
@@ -182,7 +182,7 @@ _USES += (nodes.Macro, nodes.CallBlock)
 
 
 def _expressions(node: Any) -> list[Any]:
-    """Return the expressions of a node whose values get names, or are gone through."""
+    """Return the expressions of a node whose values get names, or are looped over."""
     if isinstance(node, (nodes.Macro, nodes.CallBlock)):
         return list(node.defaults)
     if isinstance(node, nodes.With):
@@ -227,7 +227,7 @@ class _Uses:
                 elif isinstance(node, nodes.Macro):
                     self.stores[node.name] += 1
         filters = (each for node in sources for each in (node, *node.find_all(nodes.Filter)))
-        # Whether a name may be one of an iterator, of which others see how far a loop went.
+        # Whether a variable may be an iterator: then others can see how far a loop went.
         self.has_iterators = any(isinstance(x, nodes.Filter) and x.name in LAZY for x in filters)
         self.has_iterators |= self.loads["loop"] > self.reads_of["loop"]
 
@@ -238,7 +238,7 @@ class _Uses:
             self.given.setdefault(target.name, []).append(value)
 
     def is_over_a_list(self, node: Any) -> bool:
-        """Return True if nobody sees how far a loop went: it goes through no iterator."""
+        """Return True if no one can see how far a loop went, because it is not over an iterator."""
         if isinstance(node, nodes.Call):
             return bool(node.node == nodes.Name("range", "load")) and not self.stores["range"]
         if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):

@@ -518,13 +518,15 @@ def _header(prompt: Marked, ends: Mapping[tuple[int, str], Sequence[int]]) -> tu
 def _find_start(
     header: str, text: str, inside: Span, first: int | None, control: re.Pattern[str]
 ) -> int | None:
-    """Return where an answer begins that is not begun here as the prompt for it asks.
+    """Return where an answer begins if the text there differs from the prompt for it.
 
-    That is, for instance, without its thoughts or with an empty one: at the last place where
-    a word or mark ends, and up to which stands the header, or an end of the header.
+    It may lack the thoughts that the prompt begins, for instance, or have empty ones.  The answer
+    begins at the last place where a word or mark ends, and where the text before is the header, or
+    the header's end.
 
-    `header` is the end of that prompt, behind what was said last.  `inside` reaches from there, in
-    the text, to the answer's own words, or else others'; the answer's own begin at `first`, if any.
+    `header` is the end of the prompt, after the last message.  `inside` reaches from there, in the
+    text, to the answer's own words, or else to the next message's; the answer's own words begin at
+    `first`, if there are any.
     """
     border = re.compile(rf"\n|</?\w+>|{control.pattern}")
     begun = [0, *(mark.start() for mark in border.finditer(header))]
@@ -549,9 +551,10 @@ def _find_end(
 ) -> int:
     """Return where a turn ends.
 
-    `inside` reaches from the end of the turn's own words to those of others, and `rest` is what
-    follows them where the conversation ends with the turn.  `tokens` are those that end a turn, and
-    all control tokens.  `spare` of those that follow, unlike those in `rest`, are no end.
+    `inside` reaches from the end of the turn's own words to those of the next turn.  `rest` is the
+    text after its own words if the conversation ends with this turn.  `tokens` match those that end
+    a turn, and all control tokens.  Of those that aren't in `rest`, the first belongs to the turn
+    if there are more than `spare`, which begin the next turn.
     """
     ends, control = tokens
     last, until = inside

@@ -77,8 +77,8 @@ def expanded(name: str) -> Path:
 def expand(name: str, folder: Path = Path()) -> Iterator[tuple[str, Path]]:
     """Yield the label and path of each file that a name means, in no particular order.
 
-    A name is that of a file, of a directory, of which hidden files and those that aren't text are
-    left out, or a pattern such as "*.txt"; if relative, to the folder.
+    A name is that of a file, that of a directory, or a pattern such as "*.txt".  In directories,
+    hidden files and files that aren't text are left out.  Relative names start from `folder`.
     """
     written = expanded(name)
     path = folder / written

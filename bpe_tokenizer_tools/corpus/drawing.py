@@ -111,7 +111,10 @@ def _share(source: Source, size: int) -> int:
 
 
 def _reach(sums: array[int], wanted: int) -> tuple[int, int]:
-    """Return the first number up to which there are so many bytes, else the last; what is below."""
+    """Return the first index where the running sum reaches `wanted`, and the sum before it.
+
+    If the sum never does, the index is the last one.
+    """
     for number, up_to in enumerate(itertools.accumulate(sums)):  # noqa: B007 - used below
         if up_to >= wanted:
             break

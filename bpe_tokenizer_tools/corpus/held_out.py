@@ -69,7 +69,10 @@ class CorpusReader:
         return counts, seen
 
     def set_apart(self, corpus: Any, share: float) -> tuple[Iterator[str], list[str]]:
-        """Return the documents to train on, and those held out, of which one is there by then."""
+        """Return the documents to train on, and those held out.
+
+        The second list grows while the first is read; it has one document from the start.
+        """
         _check_share(corpus, share)
         apart: list[str] = []
         first: list[str] = []

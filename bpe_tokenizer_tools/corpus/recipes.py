@@ -73,9 +73,9 @@ class Source:
     # directory means all files below it, except hidden ones
     paths: tuple[str, ...]
     fraction: Fraction  # its share of the corpus's bytes: above 0, up to 1
-    format: str | None = None  # "text", "jsonl" or "parquet"; None tells by the name of each file
-    # what a document of a text file is: "separator" (what stands between separators; a file without
-    # any is one document), "lines", "blank-lines" (what stands between blank lines) or "file"
+    format: str | None = None  # "text", "jsonl" or "parquet"; None: by the name of each file
+    # how text files are cut into documents: "separator" (at each separator; a file without any is
+    # one document), "lines", "blank-lines" (at blank lines) or "file" (not at all)
     documents: str = "separator"
     separator: str = DEFAULT_SEPARATOR  # for "separator"
     text_field: str = "text"  # the field or column of .jsonl and .parquet files

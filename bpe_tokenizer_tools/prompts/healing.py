@@ -482,7 +482,7 @@ class _BytesEnd(EndOfPrompt):
     def _proven(
         self, group: Group, data: dict[int, bytes], first: int, end: int | None
     ) -> set[int]:
-        """Return the last tokens for which one of the texts that go on so is a proof."""
+        """Return the last tokens that are proven possible by one of their continuations."""
         n, front, found = len(group.front), list(group.front), set[int]()
         texts = (
             (text, last)

@@ -182,7 +182,7 @@ class Reading:
     on_error: str = "raise"
 
     def facts(self) -> dict[str, Any]:
-        """Return what decides how a file is read in which all can be read."""
+        """Return the options that decide how an undamaged file is read."""
         return {key: getattr(self, key) for key in ("input_format", "text_field", "separator")}
 
     def kind(self, shard: Shard) -> str:

@@ -29,15 +29,15 @@ def open_packed(path: str | os.PathLike[str], *, dtype: str | None = None) -> Pa
     Only the manifest is read now; a shard's files are mapped, and checked, when they are needed.
 
     Args:
-        path: the output directory; or one .bin file, with the files beside it: .offsets.npy or
-            .idx. One without either is read as a single document.
-        dtype: the type of its ids, for a .bin file, if no file beside it says it.
+        path: the output directory, or one .bin file. The file .offsets.npy or .idx next to a .bin
+            file has the borders of documents; without them, it is read as a single document.
+        dtype: the type of the ids in a .bin file, if no file next to it says it.
 
     Raises:
         FileNotFoundError: there is no such file, or no manifest in the directory: its job has not
             finished.
-        FileFormatError: the manifest, or a file beside the .bin file, is damaged.
-        ValueError: it is parquet, no .bin file, or its dtype is unknown, or not what was said.
+        FileFormatError: the manifest, or a file next to the .bin file, is damaged.
+        ValueError: the file is parquet or not a .bin file; or its dtype is unknown, or not `dtype`.
         ImportError: numpy is not installed.
     """
     return PackedCorpus(path, dtype)
@@ -46,20 +46,20 @@ def open_packed(path: str | os.PathLike[str], *, dtype: str | None = None) -> Pa
 class PackedCorpus(Sequence[Any]):
     """The documents of a packed corpus, each an array of ids; `open_packed` makes one.
 
-    Every array that is returned is the caller's own. A corpus can be pickled, by its path: whoever
-    unpickles it opens it again. Threads can share it, and it can be used after a fork.
+    You own the arrays you get: changing them changes nothing else. Threads can share a corpus, and
+    you can use it after a fork. A pickle only contains the path; unpickling opens the files again.
 
     Attributes:
         path: where it is.
-        manifest: what the manifest says; for a .bin file, what stands beside it in .json.
-        dtype: the type of its ids, as numpy's.
+        manifest: the content of the manifest, or of the .json next to a .bin file.
+        dtype: the type of the ids, a numpy dtype.
         documents: how many there are.
         tokens: how many ids there are.
     """
 
     def __init__(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:
         self._numpy = writers.import_numpy()
-        # absolute, for its files are opened later, when the working directory may be another
+        # absolute: its files are opened later, and the working directory may change until then
         self.path, self._said = Path(os.path.abspath(path)), dtype
         if dtype not in (None, *writers.STORED):
             raise ValueError(f"dtype must be one of {', '.join(writers.STORED)}, got {dtype!r}")
@@ -287,7 +287,7 @@ def _count(facts: core.JsonReader, key: str) -> int:
 
 
 def _shard(entry: core.JsonReader, ids: Path, layout: str, dtype: str) -> _Shard:
-    """Return a shard, for which its entry in the manifest must be right as far as can be seen."""
+    """Return a shard; check its entry in the manifest against the sizes of its files."""
     borders = _neighbor(ids, ".offsets.npy" if layout == "bin" else ".idx")
     shard = _Shard(ids, borders, _count(entry, "documents"), _count(entry, "tokens"))
     entry.get("files", dict)
@@ -303,7 +303,7 @@ def _shard(entry: core.JsonReader, ids: Path, layout: str, dtype: str) -> _Shard
 
 
 def _bare_job(path: Path, dtype: str | None) -> _Job:
-    """Return the job that a .bin file is whose dtype is known from the caller only."""
+    """Return a job for a .bin file alone; the caller has to know its dtype."""
     if dtype is None:
         raise ValueError(f"{path}: no file beside it says the type of its ids; pass dtype='uint16'")
     tokens, offsets = _whole_tokens(path, dtype), _neighbor(path, ".offsets.npy")

@@ -3,9 +3,9 @@
     {"format": "bpe_tokenizer.PretokenCounts", ..., "counts": {"the": 7, ...},
      "superwords": {"least": 3, ..., "runs": {"262 319 11": 5, ...}}}
 
-A run is what text is cut into where no superword can be.  Its numbers are those of the tokens of
-stage one, which is learned from the counts of pre-tokens.  So runs go with one stage one only, and
-with the rules by which they were cut.  What is learned without superwords needs neither.
+Text is cut into runs at the places that no superword can cross.  A run is written as the ids of its
+tokens in stage one, which is learned from the counts of pre-tokens.  So runs are only valid for one
+result of stage one, and for the rules that cut them.  Training without superwords ignores them.
 
 Counts of the parts of a corpus add up if all of them were cut alike.  Where to cut depends on the
 whole, so the parts are first counted uncut: then each run is a pair of neighbors.

@@ -86,7 +86,7 @@ class Superwords:
             how often they occur.
         rule: "superbpe", or "boundless" to join whole words of letters only.
         pattern: the split pattern of stage two, which the tokenizer keeps; None for the rule's own.
-        max_words: superwords have at most so many words; None for no limit.
+        max_words: the most words in a superword; None for no limit.
         never: no superword has one of these strings in it.
 
     >>> from bpe_tokenizer_tools.training.superwords import Superwords
@@ -226,7 +226,7 @@ class _StageTwo:
         return (len(joined) == 2 or len(joined) < longest) and not self._refused.by_rule(joined)
 
     def learn(self, source: Source, n_tokens: int, floor: int) -> tuple[core.Learned, list[int]]:
-        """Learn so many superwords; return them, and how often each merge occurred."""
+        """Learn up to `n_tokens` superwords; return them, and how often each merge occurred."""
         beside = source.pairs(_MOST_PAIRS)
         least = self._rarest(beside, n_tokens) // 2  # a guess
         while True:
@@ -275,7 +275,7 @@ class _StageOne:
         self._training, self._counts = training, counts
 
     def learn(self, n_tokens: int, least: int, verbose: bool = False) -> core.Learned:
-        """Learn so many merges, of which none occurs less often than `least`."""
+        """Learn up to `n_tokens` merges that each occur at least `least` times."""
         with core.progress("merging", "merge", n_tokens, verbose) as advance:
             learner = core.engine().learner(self._counts, self._training.longest)
             found: core.Learned = learner.learn(n_tokens, least, self._training.forbidden, advance)
@@ -299,7 +299,7 @@ class _StageOne:
         return [-count for count in counts]
 
     def floor(self, n_tokens: int) -> int:
-        """Return a number that none of so many merges occurs less often than."""
+        """Return how often each of the first `n_tokens` merges occurs at least."""
         least: int = max(self._training.min_frequency, 1)
         if 0 < n_tokens <= len(self._merge_counts):
             least = -self._merge_counts[n_tokens - 1]

@@ -63,7 +63,7 @@ def count_tokens(tokenizer: BPETokenizer, counts: Mapping[bytes, int]) -> int:
 def stand_ins(tokenizer: BPETokenizer) -> set[int]:
     """Return the ids that stand for characters without a token: bytes, and the unknown token.
 
-    How they are written is not what they stand for, so no new merge may join them.
+    Their written form isn't their text, so new merges must not join them.
     """
     model = (tokenizer.components or {}).get("model", {})
     found: set[int] = set()
