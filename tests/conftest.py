@@ -14,7 +14,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 # No test may reach the network; the libraries used as oracles read these first.
@@ -27,7 +27,7 @@ os.environ.setdefault("BPE_TOKENIZER_CACHE", "0")
 
 import pytest
 import regex
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from oracles import EXAMPLES, REQUIRED, examples
 from samples import Vocabulary, read_corpus, read_larger_corpus, read_vocab, unpacked
 
@@ -74,6 +74,31 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("repeatable")
 
 
+@functools.cache
+def runs_examples(test: object) -> bool:
+    """Return whether a test uses Hypothesis, itself or in a function of the tests that it calls.
+
+    Hypothesis itself only marks tests that are decorated, not those with a decorated function
+    inside, which is how a test can make something once and then try many examples on it.
+    """
+    pending, seen = [test], set[object]()
+    while pending:
+        if (function := pending.pop()) is given:
+            return True
+        if isinstance(function, FunctionType) and function not in seen:
+            seen.add(function)
+            if ROOT / "tests" in Path(function.__code__.co_filename).parents:
+                pending += map(function.__globals__.get, _names_in(function.__code__))
+    return False
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inside in code.co_consts:
+        if isinstance(inside, CodeType):
+            yield from _names_in(inside)
+
+
 SKIPPED = "bpe_tokenizer/skipped"  # in pytest's cache: what the last run of all tests skipped
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 HOW_TO_RUN = {
@@ -90,6 +115,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     skipped = set(cache.get(SKIPPED, []) if cache else [])
     kept, left_out = list[pytest.Item](), dict[str, list[pytest.Item]]()
     for item in items:
+        if runs_examples(getattr(item, "obj", None)) and not item.get_closest_marker("hypothesis"):
+            item.add_marker(pytest.mark.hypothesis)
         if "llama_cpp_source" in getattr(item, "fixturenames", ()):  # which is downloaded
             item.add_marker(pytest.mark.slow)
         if skipped & {item.nodeid, item.nodeid.partition("::")[0]}:
