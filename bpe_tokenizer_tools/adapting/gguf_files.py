@@ -210,9 +210,9 @@ class GgufFile:
                 raise FileFormatError(self.path, name, "is given twice")
             if entry.offset % self.alignment or not start < end <= size:
                 problem = (
-                    f"its data cannot begin at {entry.offset:,}: another tensor's do, too, the "
+                    f"its data cannot begin at {entry.offset:,}: another tensor's do, the file "
                 )
-                problem += f"file ends there, or it is no multiple of {self.alignment}"
+                problem += f"ends there, or that isn't a multiple of {self.alignment}"
                 raise FileFormatError(self.path, name, problem)
             spans[entry.name] = start, end
         return spans

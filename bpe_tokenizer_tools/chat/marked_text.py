@@ -95,7 +95,7 @@ class Marked(str):
     @classmethod
     def _make(cls, text: str, runs: tuple[_Run, ...]) -> Marked:
         if sum(length for length, _ in runs) != len(text):
-            raise ValueError(f"it is not known who wrote which part of {text!r:.60}")
+            raise ValueError(f"can't tell who wrote which part of {text!r:.60}")
         return cls._of(text, _Runs(runs))
 
     @classmethod

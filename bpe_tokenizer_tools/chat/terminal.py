@@ -299,7 +299,7 @@ class Console:
             names = " ".join(f"/{known}" for known in _COMMANDS)
             self.tell(f"unknown command /{name}; commands: {names}; to say it, begin with //")
         elif rest and not takes:
-            self.tell(f"/{name} takes nothing else, got {rest!r:.60}")
+            self.tell(f"/{name} takes no text, got {rest!r:.60}")
         elif name == "quit":
             return False
         else:

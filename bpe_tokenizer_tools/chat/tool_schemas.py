@@ -38,7 +38,9 @@ def schema(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         utils = core.import_optional(module, purpose, "transformers")
     except ImportError as error:
-        raise ImportError(f"{error}; a tool given as a JSON schema (a dict) needs none") from error
+        raise ImportError(
+            f"{error}; a tool given as a JSON schema, a dict, doesn't need it"
+        ) from error
     try:
         return dict(utils.get_json_schema(function))
     except Exception as error:  # its exceptions have no common type

@@ -291,8 +291,8 @@ class _Form:
         written = document.text + self.separator
         if written.find(self.separator) != len(document.text):
             raise ValueError(
-                f"source {document.source!r}: {document.file}: document {document.place} holds the "
-                f"separator {self.separator!r}; write .jsonl, or choose another separator"
+                f"source {document.source!r}: {document.file}: document {document.place} contains "
+                f"the separator {self.separator!r}; write .jsonl, or choose another separator"
             )
         return written.encode()
 

@@ -180,8 +180,8 @@ def complete(
     else:
         tree = heal_ids(tokenizer, core.plain_ids(prompt))
     if not tree.ids:
-        remedy = "pass ids that begin with a special token, or heal=False"
-        raise ValueError(f"no id of the prompt is certain, and none goes before it: {remedy}")
+        problem = "the first token of the prompt may still change, and no token comes before it"
+        raise ValueError(f"{problem}: pass ids that begin with a special token, or heal=False")
     stops = opened.stop_ids | {tokenizer.eos_token_id}
     stop_ids = frozenset(id_ for id_ in stops if id_ is not None and id_ < opened.vocab_rows)
     rows = tokenizer.max_id + 1

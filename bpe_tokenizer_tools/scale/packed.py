@@ -224,7 +224,7 @@ def _neighbor(ids: Path, suffix: str) -> Path:
 
 def _parquet(path: Path) -> ValueError:
     readers = "pyarrow.parquet.ParquetFile or datasets.load_dataset('parquet', ...)"
-    return ValueError(f"{path}: is parquet, which is for others to read: {readers}")
+    return ValueError(f"{path}: is parquet, which this doesn't read: use {readers}")
 
 
 def _finished_job(folder: Path) -> _Job:

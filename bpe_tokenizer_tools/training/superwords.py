@@ -68,8 +68,8 @@ SUPERBPE_PATTERN = r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]{2,}[\r\n/]*| +(?!\S)"
 _RUN = rf"(?:{BOUNDLESS_WORD})+|"  # words, before the pattern of stage one
 
 NO_RUNS = (
-    "these counts are of pre-tokens alone, which don't say what is beside them; count with "
-    "superwords (count --superwords, count_superwords), or pass the corpus"
+    "these counts don't say which pre-tokens are neighbors, so superwords can't be learned from "
+    "them; count with superwords (count --superwords, count_superwords), or pass the corpus"
 )
 
 _MOST_PAIRS = 2_000_000  # kept while counting: 70 MB in C, about 250 in Python
@@ -563,7 +563,7 @@ def _check_counts(training: Training, options: Superwords, counts: Any) -> None:
     if not isinstance(counts, SuperwordCounts):
         raise ValueError(NO_RUNS)
     if not counts.cut:
-        problem = "these counts are of neighbors, which say where to cut text"
+        problem = "these counts only say where to cut text, from counting neighbors"
         raise ValueError(f"{problem}; count each part of the corpus again with their sum")
     largest = training.vocab_size
     if training.vocab_size < counts.facts.vocab_size:

@@ -310,7 +310,7 @@ def test_an_unknown_command_is_no_message() -> None:
     assert "/usr/bin" in told and "/help /system /reset /undo /save /tokens /quit" in told
     assert "//" in told and told.count("\n") == 1
     assert "unknown" in talk.take("/") and "unknown" in talk.take("/Help")
-    assert "takes nothing" in talk.take("/reset now")
+    assert "takes no text" in talk.take("/reset now")
     assert talk.messages == []
 
 

@@ -282,7 +282,7 @@ except ImportError as error:
     assert (done.stderr, done.stdout) == (
         "",
         "the tool now(), a function, needs the package transformers, which is not installed: "
-        "pip install transformers; a tool given as a JSON schema (a dict) needs none\n",
+        "pip install transformers; a tool given as a JSON schema, a dict, doesn't need it\n",
     )
 
 

@@ -469,11 +469,13 @@ def test_a_dry_run_says_the_same_and_writes_nothing(mixed: Recipe, tmp_path: Pat
 def test_a_document_that_holds_the_separator_is_not_written_as_text(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "x.jsonl", ["a", "b|c", "d"])
     made = recipe(tmp_path, 5, source("x", "x.jsonl"))
-    with pytest.raises(ValueError, match=r"x\.jsonl: document 1 holds the separator '\|'; write"):
+    with pytest.raises(
+        ValueError, match=r"x\.jsonl: document 1 contains the separator '\|'; write"
+    ):
         build_corpus(made, tmp_path / "out.txt", separator="|")
     assert [file.name for file in tmp_path.iterdir()] == ["x.jsonl"]
     write_jsonl(tmp_path / "x.jsonl", ["xa", "b"])  # xaaa would be cut before its last letter
-    with pytest.raises(ValueError, match="document 0 holds the separator"):
+    with pytest.raises(ValueError, match="document 0 contains the separator"):
         build_corpus(
             recipe(tmp_path, 3, source("x", "x.jsonl")), tmp_path / "o.txt", separator="aa"
         )

@@ -113,7 +113,7 @@ def test_superwords_that_cannot_be_swept() -> None:
         sweep(texts, "a cat", superwords=Superwords("auto", "boundless"), **more)
     with pytest.raises(ValueError, match="this tokenizer is already trained"):
         sweep(BPETokenizer().train(texts, 270, verbose=False), "a", superwords=280, **more)
-    with pytest.raises(ValueError, match="these counts are of pre-tokens alone"):
+    with pytest.raises(ValueError, match="these counts don't say which pre-tokens are neighbors"):
         sweep(count_pretokens(texts, num_workers=1), "a cat", superwords=280, **more)
     with pytest.raises(ValueError, match="superwords can't be combined with parity"):
         sweep(parity={"a": texts}, superwords=280, **more)

@@ -654,7 +654,7 @@ def test_parquet_is_for_others(tmp_path: Path) -> None:
     pack(tmp_path, "parquet", "int32", [THREE])
     for path in (tmp_path, tmp_path / "s0.v1.parquet"):
         said = refusal(path, ValueError)
-        assert said.startswith(f"{path}: is parquet, which is for others to read: pyarrow.parquet")
+        assert said.startswith(f"{path}: is parquet, which this doesn't read: use pyarrow.parquet")
 
 
 def put(*keys: str | int, value: Any) -> Callable[[dict[str, Any]], None]:

@@ -304,7 +304,7 @@ def test_what_does_not_add_up(counts: SuperwordCounts) -> None:
 def test_what_a_part_refuses(counts: SuperwordCounts, corpus: Path) -> None:
     plain = count_pretokens(MANNERS)
     part = count_superwords(MANNERS, 280, 310, whole=plain)
-    with pytest.raises(ValueError, match="these counts are of neighbors"):
+    with pytest.raises(ValueError, match="these counts only say where to cut"):
         BPETokenizer().train(counts=part, vocab_size=310, superwords=280, verbose=False)
     incomplete = part + part
     del incomplete[b" way"]

@@ -251,7 +251,7 @@ def test_bad_combinations() -> None:
     refuse("superwords can't be combined with ties", ties="first")
     refuse("superwords can't be combined with style", style="sentencepiece")
     refuse("superwords can't be combined with parity", parity={"a": "a"})
-    refuse("these counts are of pre-tokens alone", None, counts={b"ab": 3})
+    refuse("these counts don't say which pre-tokens are neighbors", None, counts={b"ab": 3})
     refuse("train() takes a corpus or counts", None)
     refuse("train() takes a corpus or counts", counts={b"ab": 3})
     refuse("a corpus contains strings or paths, got an item of type int", iter(["a b", 5]))
