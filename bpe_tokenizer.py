@@ -3834,7 +3834,7 @@ class BPETokenizer:
         """Add special tokens: {text: id}, or a list of texts or `AddedToken`; return how many.
 
         Those without an id, or with None, go to the end.  A token that exists stays if its id and
-        flags, where given, are the same.  Raises ValueError, and adds none, if one is taken.
+        flags, where given, are the same.  If an id or text is taken: ValueError, and none is added.
         """
         given = _as_added_tokens(special_tokens)
         with self._changed() as new:

@@ -30,7 +30,7 @@ if native.API != API:
 
 _MAX_THREADS = 64
 _NORMALIZED_CHARS = 512  # at once, where not all of a text is in its normal form
-_SMALL = 2**16  # bytes: so few have few characters that NFC may change
+_SMALL = 2**16  # bytes; a text this small has few characters that NFC may change
 _IN_MERGE = 2  # a flag of `read_model`
 # What can be normalized apart from all before it: the module's, but searched from left to right.
 _BEGINS: regex.Pattern[str] = regex.compile(core._APART.pattern.removeprefix("(?r)"))

@@ -134,7 +134,7 @@ def _count_options(add: Callable[..., Any]) -> None:
     rare = "leave out pre-tokens rarer than this"
     add("--min-frequency", type=int, default=1, metavar="N", help=rare)
     _old_name(add, "--min-count", "min_frequency", type=int)
-    words = "also count what superwords are learned from: from this vocabulary size on, or 'auto'"
+    words = "count for superwords, too, learned from this vocabulary size on, or 'auto'"
     superword_options(add, words)
     largest = "with --superwords: the largest vocabulary to train (default: 32000)"
     add("--vocab-size", type=int, metavar="N", help=largest)
