@@ -335,3 +335,12 @@ def test_links_are_found() -> None:
     text = 'See [a](x.md#y), ![b](i/c.png "C"), [d](https://x.org), `[e](f)`.\n<img src="g.svg">\n'
     assert links(text) == ["x.md#y", "i/c.png", "g.svg"]
     assert anchors("# One `two`: three!\n```bash\n# four\n```\n") == {"one-two-three"}
+
+
+def test_workflows_name_actions_by_commit() -> None:
+    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    text = "".join(workflow.read_text(encoding="utf-8") for workflow in workflows)
+    actions = re.findall(r"\buses:\s*(\S.*)", text)
+    assert len(actions) > 8
+    for action in actions:
+        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
