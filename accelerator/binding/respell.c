@@ -42,7 +42,7 @@ static inline Py_UCS4 swapped(Py_UCS4 c)
     {                                                                                              \
         UNIT others = 0;                                                                           \
         for (int k = 0; k < BLOCK; k++)                                                            \
-            others |= text[k] == SPACE ? 0 : text[k] & (UNIT)~0x7F;                                \
+            others |= (Py_UCS4)text[k] == SPACE ? 0 : text[k] & (UNIT)~0x7F;                       \
         return !others;                                                                            \
     }                                                                                              \
     static void copy_plain_##NAME(const UNIT *text, OUT *out)                                      \
