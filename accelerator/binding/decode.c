@@ -405,10 +405,10 @@ PyObject *encoder_decode_rows(Encoder *self, PyObject *args)
 {
     PyObject *rows, *flags;
     struct decoding how;
-    Py_ssize_t pad;
-    if (!PyArg_ParseTuple(args, "OsnIS", &rows, &how.errors, &pad, &how.left_out.low, &flags))
+    long long pad;
+    if (!PyArg_ParseTuple(args, "OsLIS", &rows, &how.errors, &pad, &how.left_out.low, &flags))
         return NULL;
-    how.pad = pad < 0 || pad >= (Py_ssize_t)self->tokens.n_ids ? NO_TOKEN : (uint32_t)pad;
+    how.pad = pad < 0 || pad >= (long long)self->tokens.n_ids ? NO_TOKEN : (uint32_t)pad;
     how.left_out.n = (size_t)PyBytes_GET_SIZE(flags);
     how.left_out.flags = PyBytes_AS_STRING(flags);
     return PyList_CheckExact(rows) ? texts_of_list(self, rows, &how)

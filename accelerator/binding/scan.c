@@ -118,9 +118,9 @@ static void free_automaton(PyObject *capsule)
 static PyObject *module_automaton(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *index, *blocks, *table;
-    Py_ssize_t classes;
+    long long classes;
     int asks_for_last_newline;
-    if (!PyArg_ParseTuple(args, "SSSnp:automaton", &index, &blocks, &table, &classes,
+    if (!PyArg_ParseTuple(args, "SSSLp:automaton", &index, &blocks, &table, &classes,
                           &asks_for_last_newline))
         return NULL;
     size_t row = sizeof(uint32_t) * ((size_t)classes + 2), size = (size_t)PyBytes_GET_SIZE(table);

@@ -3,6 +3,7 @@
 #include "binding/shown.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "binding/encoder.h"
 #include "binding/ids.h"
@@ -23,11 +24,18 @@ typedef struct {
     _Atomic(PyObject *) *items;
 } Shown;
 
+/* Whether an id has an entry.  NO_TOKEN never has one.
+ * NOTE: compare without a sign. On 32 bits NO_TOKEN as a Py_ssize_t is -1. */
+static inline bool has_entry(const Shown *self, uint32_t id)
+{
+    return id < (size_t)self->n_ids;
+}
+
 /* The entry of an object, if it is a plain int below n_ids; else NULL. */
 static inline PyObject *known(const Shown *self, PyObject *object)
 {
-    uint32_t id = small_int(object); /* NO_TOKEN is never below n_ids */
-    if ((Py_ssize_t)id >= self->n_ids)
+    uint32_t id = small_int(object);
+    if (!has_entry(self, id))
         return NULL;
     return atomic_load_explicit(&self->items[id], memory_order_acquire);
 }
@@ -42,7 +50,7 @@ static PyObject *shown_get(Shown *self, PyObject *object)
         return Py_NewRef(item);
     item = PyObject_CallOneArg(self->write, object);
     uint32_t id = small_int(object);
-    if (!item || (Py_ssize_t)id >= self->n_ids)
+    if (!item || !has_entry(self, id))
         return item;
     PyObject *none = NULL;
     Py_INCREF(item); /* for the place */
@@ -58,7 +66,7 @@ static inline void fetch_ahead(const Shown *self, PyObject *const *ids, Py_ssize
         __builtin_prefetch(ids[i + INTS_AHEAD]);
     if (i + PLACES_AHEAD < n) {
         uint32_t id = small_int(ids[i + PLACES_AHEAD]);
-        if ((Py_ssize_t)id < self->n_ids)
+        if (has_entry(self, id))
             __builtin_prefetch((const void *)&self->items[id]);
     }
     if (i + ITEMS_AHEAD < n) {
