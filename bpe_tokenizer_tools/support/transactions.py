@@ -31,6 +31,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import core
@@ -140,30 +141,54 @@ def _read_journal(journal: Path) -> dict[Path, tuple[Path, ...]]:
 def _only_writer(folder: Path) -> Iterator[bool]:
     """Wait for the lock of writers and hold it; yield False where there are no locks.
 
-    However the process ends, the system releases the lock.  Windows, and file
-    systems mounted without locks, must not have two writers at once.
+    However the process ends, the system releases the lock.  File systems mounted without locks must
+    not have two writers at once.
     """
     path, locked = folder / _LOCK, False
     with contextlib.ExitStack() as held:
-        with contextlib.suppress(ImportError):
-            fcntl = importlib.import_module("fcntl")
-            for _ in range(1000):  # whoever releases the lock deletes its file: retry
-                held.close()
-                is_new = _identity(path) is None
-                handle = _open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, held)
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX)
-                except OSError:
-                    _remove([path] if is_new else [])
-                    break
-                locked = _identity(path) == _identity(handle)
-                if locked:
-                    break
+        for attempt in range(1000):  # whoever releases the lock deletes its file: retry
+            held.close()
+            is_new = _identity(path) is None
+            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+            try:
+                handle = _open(path, flags, held)
+            except PermissionError:
+                if os.name != "nt" or attempt > 20:
+                    raise
+                time.sleep(0.01)  # Windows opens no file that is being deleted
+                continue
+            try:
+                _wait_for_lock(handle)
+            except (OSError, ImportError):
+                _remove([path] if is_new else [])
+                break
+            locked = _identity(path) == _identity(handle)
+            if locked:
+                break
         try:
             yield locked
         finally:
             if locked:  # otherwise it may be another writer's
+                if os.name == "nt":  # it deletes no open file, so not one another writer waits for
+                    held.close()
                 _remove([path])
+
+
+def _wait_for_lock(handle: int) -> None:
+    """Wait for the lock of a file; raise OSError or ImportError where there are no locks."""
+    if os.name != "nt":
+        fcntl: Any = importlib.import_module("fcntl")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        return
+    locking: Any = importlib.import_module("msvcrt")
+    while True:
+        try:
+            locking.locking(handle, locking.LK_NBLCK, 1)
+            return
+        except OSError as error:  # another writer has it, if this is the reason; wine gives 0
+            if error.errno not in (0, errno.EACCES, errno.EDEADLK):
+                raise
+        time.sleep(0.01)
 
 
 def _open(path: Path, flags: int, held: contextlib.ExitStack) -> int:

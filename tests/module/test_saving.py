@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -880,6 +881,27 @@ def test_a_lock_that_is_a_link_is_not_followed(directory: Form, tmp_path: Path) 
     with pytest.raises(OSError, match=r"bpe-tokenizer\.lock"):
         directory.write(tmp_path / "folder", 0)
     assert not (tmp_path / "victim").exists()
+
+
+def test_windows_locks_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for its module: Windows says at once that another has the lock."""
+    answers: list[Exception | None]
+    answers = [PermissionError(errno.EACCES, "Permission denied"), OSError(0, "Error"), None]
+
+    def locking(handle: int, mode: int, size: int) -> None:
+        assert (handle, mode, size) == (7, 2, 1)
+        if problem := answers.pop(0):
+            raise problem
+
+    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(LK_NBLCK=2, locking=locking))
+    with monkeypatch.context() as windows:
+        windows.setattr(os, "name", "nt")
+        transactions._wait_for_lock(7)
+    assert answers == []
+    answers.append(OSError(errno.EINVAL, "Invalid argument"))
+    with pytest.raises(OSError, match="Invalid argument"), monkeypatch.context() as windows:
+        windows.setattr(os, "name", "nt")
+        transactions._wait_for_lock(7)
 
 
 @pytest.mark.parametrize("locks", ["no fcntl", "no locks"])
