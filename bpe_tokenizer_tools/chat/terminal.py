@@ -401,8 +401,11 @@ def converse(console: Console, line: Callable[[str], str]) -> None:
                 return
 
 
-def read_lines(stream: TextIO) -> Iterator[str]:
-    """Yield the lines of standard input until one that quits, each at once; no empty ones."""
+def read_lines(stream: TextIO, quiet: bool = False) -> Iterator[str]:
+    """Yield the lines of standard input until one that quits, each at once; no empty ones.
+
+    Unless `quiet`, warn about lines that would be commands at a terminal.
+    """
     for number, line in enumerate(iter(stream.buffer.readline, b""), 1):
         try:
             text = line.decode("utf-8").rstrip("\r\n")
@@ -410,7 +413,7 @@ def read_lines(stream: TextIO) -> Iterator[str]:
             raise ValueError(f"standard input, line {number}: not UTF-8: {error}") from None
         if text.strip() in (*_GOODBYE, "/quit"):
             return
-        if text.startswith("/") and text[1:].partition(" ")[0] in _COMMANDS:
+        if not quiet and text.startswith("/") and text[1:].partition(" ")[0] in _COMMANDS:
             problem = f"line {number}: {shortened(text, 50)} goes to the model as text"
             core.tell("warning", f"standard input, {problem}; commands work only at a terminal")
         if text.strip():
@@ -440,6 +443,6 @@ def run(
     if interactive:
         converse(console, line_reader(os.environ))
         return
-    messages: Iterable[str] = read_lines(sys.stdin) if message is None else [message]
+    messages: Iterable[str] = read_lines(sys.stdin, quiet) if message is None else [message]
     for text in messages:
         console.answer(text)

@@ -339,6 +339,8 @@ def test_a_line_of_a_pipe_that_quits(said: str, capsys: pytest.CaptureFixture[st
     lines = [*terminal.read_lines(io.TextIOWrapper(io.BytesIO(data)))]
     assert lines == ["Quit", "/help", "//help", "/helpful"]
     [warning] = capsys.readouterr().err.splitlines()
+    assert [*terminal.read_lines(io.TextIOWrapper(io.BytesIO(data)), quiet=True)] == lines
+    assert not capsys.readouterr().err
     assert "line 3: /help goes to the model as text; commands work only at" in warning
 
 
@@ -682,6 +684,7 @@ def test_each_line_of_a_pipe_is_answered_in_one_conversation(model: Path, tmp_pa
         assert (answer["backend"], answer["model"]) == ("llama.cpp", str(model))
     assert len(answers) == 3
     assert "tiny.gguf: llama.cpp on " in err and err.count(" a second; context ") == 3
+    assert "line 4: /help goes to the model as text" in err
     told = chat(tmp_path, "--model", model, *GREEDY, *limit, "--quiet", stdin=stdin)
     assert told[0] == 0 and told[2] == ""
     assert told[1] == "".join(a["text"].rstrip("\n") + "\n" for a in answers)
