@@ -23,7 +23,7 @@ ENGINES := tests/module tests/formats tests/training
 CORE := $(patsubst %,tests/module/test_%.py,engine encode train streaming special_tokens object)
 
 .PHONY: help format lint types test test-more test-slow test-python packages hints alone no-compiler core extension \
-	transformers4 fuzz loaders uses grammars optimum backends warnings sanitizers docs site pictures
+	transformers4 fuzz fuzz-seeds loaders uses grammars optimum backends warnings sanitizers docs site pictures
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1 - \2/p' Makefile | awk -F ' - ' '{ printf "%-14s%s\n", $$1, $$2 }'
@@ -152,10 +152,12 @@ warnings: ## gcc and clang compile the extension with all warnings as errors
 		else echo "no $$compiler here"; fi; \
 	done
 
-# The core in C, run by libFuzzer; core.c has image.c in it.
+# The core in C, run by libFuzzer, from the inputs kept in tests/data/fuzz; core.c has image.c in it.
+FUZZ_SEEDS := tests/data/fuzz/core.zip
 CORE_SOURCES := $(filter-out %/image.c,$(wildcard $(addsuffix /*.c,$(addprefix accelerator/,base encode find scan train))))
 $(OUT)/fuzz-core: fuzz/core.c $(wildcard accelerator/*/*.[ch])
 	mkdir -p $(OUT)/fuzz-corpus
+	python -m zipfile -e $(FUZZ_SEEDS) $(OUT)/fuzz-corpus
 	clang -std=c11 -g -O2 -Wall -Wextra -Werror -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
 		-pthread -Iaccelerator $(CORE_SOURCES) fuzz/core.c -o $@
 
@@ -166,6 +168,11 @@ fuzz: ## gives readers mutated files for SECONDS, then the core in C inputs, if 
 		$(MAKE) $(OUT)/fuzz-core && cd $(OUT) && \
 		./fuzz-core fuzz-corpus -len_control=0 -max_len=3000 -max_total_time=$(SECONDS); \
 	else echo "no clang here, so the core in C gets no inputs: apt-get install clang"; fi
+
+fuzz-seeds: $(OUT)/fuzz-core ## keeps the inputs that `make fuzz` has found to reach new code
+	rm -rf $(OUT)/fuzz-seeds && mkdir $(OUT)/fuzz-seeds
+	$(OUT)/fuzz-core -set_cover_merge=1 -use_counters=0 $(OUT)/fuzz-seeds $(OUT)/fuzz-corpus
+	rm -f $(FUZZ_SEEDS) && cd $(OUT)/fuzz-seeds && TZ=UTC python -m zipfile -c $(CURDIR)/$(FUZZ_SEEDS) *
 
 # Without the sweeps over all characters, which are many and alike, without the tests that compile the
 # extension or its core themselves, and without the fuzzer's test: the last line runs it for longer.
