@@ -360,7 +360,8 @@ def test_a_name_on_the_hub(
 
 
 @pytest.mark.parametrize("name", ["hf:", "hf:a/b/c", "hf:../x"])
-def test_what_is_no_repository(name: str) -> None:
+def test_what_is_no_repository(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # there is no "../x"
     with pytest.raises(ValueError, match="expected a directory that exists or a repository"):
         load(name)
 
