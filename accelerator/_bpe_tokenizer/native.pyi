@@ -75,7 +75,7 @@ class Encoder:
         self,
         text: str,
         ids: _Ids | bytes,
-        runs: array[int] | memoryview | None = None,
+        runs: array[int] | None = None,
         trimming: int = 0,
         /,
     ) -> list[tuple[int, int]]: ...
@@ -229,7 +229,7 @@ def read_model(
 def respell(text: str, known: bytes, stand_ins: str, fuses: bool, /) -> str: ...
 @overload
 def respell(
-    text: str, known: bytes, stand_ins: str, fuses: bool, runs: array[int] | memoryview, /
+    text: str, known: bytes, stand_ins: str, fuses: bool, runs: array[int], /
 ) -> tuple[str, bytes]: ...
 def fill_rows(
     rows: list[list[int]], ids: Any, mask: Any | None, pad_id: int, left: bool, /

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 from bpe_tokenizer import AddedToken, Definition
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.patterns.known import MORE_PATTERNS
+from bpe_tokenizer_tools.patterns.known import MORE_PATTERNS, words_from
 from bpe_tokenizer_tools.support.offsets import Span, Spans
 
 SPACE = "▁"
@@ -118,8 +118,7 @@ class Scanned(NamedTuple):
 _LINES = (r" *[^ \n]+| +|\n+", "▁\n", True)
 SCANNED: dict[str, tuple[str, str, bool]] = {
     **dict.fromkeys(("\n+", r"\n+"), _LINES),  # Gemma 4
-    # training.sentencepiece
-    r"[▁][^▁\r\n]*|[^▁\r\n]+|[\r\n]+": (r" [^ \r\n]*|[^ \r\n]+|[\r\n]+", "▁\r\n", False),
+    words_from(SPACE): (words_from(" "), "▁\r\n", False),  # training.sentencepiece
 }
 BEFORE_SPACES = (r" [^ ]*|[^ ]+", "▁", False)  # a Metaspace that cuts
 

@@ -24,6 +24,9 @@ MORE_PATTERNS: dict[str, str] = {
     "spaces": r" *[^ ]+| +",
 }
 
+# SentencePiece's words as training.sentencepiece cuts them: a pattern, from what begins a word
+words_from = r"[{0}][^{0}\r\n]*|[^{0}\r\n]+|[\r\n]+".format
+
 # All end with the parts common to patterns since cl100k.
 _POSSESSIVE = r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"  # minbpe and nanochat
 _ALL_POSSESSIVE = r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s*[\r\n]|\s+(?!\S)|\s"

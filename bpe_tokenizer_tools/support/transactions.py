@@ -146,7 +146,7 @@ def _only_writer(folder: Path) -> Iterator[bool]:
     """
     path, locked = folder / _LOCK, False
     with contextlib.ExitStack() as held:
-        for attempt in range(1000):  # whoever releases the lock deletes its file: retry
+        for attempt in range(1000):  # the writer that releases the lock deletes its file
             held.close()
             is_new = _identity(path) is None
             flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)

@@ -40,6 +40,7 @@ from bpe_tokenizer import (
     TrainingReport,
 )
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.patterns.known import words_from
 
 _SPACE = "\u2581"  # how SentencePiece writes a space
 _COVERAGE = 0.9995  # SentencePiece's default
@@ -47,7 +48,6 @@ _UNKNOWN = "<unk>"
 _SPECIAL = {_UNKNOWN: 0, "<s>": 1, "</s>": 2}
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 _FEW = len(core.ALPHABET)  # characters that one byte each can stand for
-_words = r"[{0}][^{0}\r\n]*|[^{0}\r\n]+|[\r\n]+".format  # a pattern, from what begins a word
 
 
 def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
@@ -164,7 +164,7 @@ class Style(NamedTuple):
 def _components(form: str | None, byte_fallback: bool) -> dict[str, Any]:
     """Return the components of a tokenizer.json: Llama 2's, and the step that cuts words."""
     prepend = {"type": "Prepend", "prepend": _SPACE}
-    split = {"pattern": {"Regex": _words(_SPACE)}, "behavior": "Isolated", "invert": False}
+    split = {"pattern": {"Regex": words_from(_SPACE)}, "behavior": "Isolated", "invert": False}
     strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
     forms = [{"type": form}] if form else []
     fallback = [{"type": "ByteFallback"}] if byte_fallback else []
@@ -238,7 +238,7 @@ def _count_words(
 ) -> PretokenCounts:
     """Count the words of a corpus, in UTF-8; see `count_pretokens`."""
     core.check_size("num_workers", num_workers, 1)
-    splitter = core.splitter(_words(_SPACE + " "))
+    splitter = core.splitter(words_from(_SPACE + " "))
     pipeline = _Prepared(splitter, form, tokens=map(AddedToken, special_tokens))
     with core.progress("counting", "B", None, verbose) as advance:
         counter = core.engine().counter(pipeline, num_workers or core.cores(), advance)
