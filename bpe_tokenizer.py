@@ -112,7 +112,7 @@ __all__ = [
     "main",
 ]
 
-__version__ = "0.9.0"
+__version__ = "0.10.0"
 
 # == 1. Constants =============================================================
 # A split pattern cuts text before any merging, and no token crosses the border of a pre-token.
