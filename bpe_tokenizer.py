@@ -2511,6 +2511,21 @@ _CHAT_ROLES = {"system", "developer", "user", "assistant", "model", "tool", "fun
 _CHAT_ROLES |= {"ipython", "observation", "tool_response"}
 _SYSTEM_ROLES = ("system", "developer")
 _headers = functools.lru_cache(16)(lambda a, b: {r: [(a + r + b, True)] for r in _CHAT_ROLES})
+_CONTENTS = (str, Mapping, list, tuple, int, float)  # what the content of a message can be
+
+
+def _as_plain(value: Any) -> Any:
+    """Return the data of a dataclass, a Pydantic model or a NumPy scalar; others as they are."""
+    if isinstance(value, type):
+        return value
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if callable(getattr(value, "model_dump", None)):  # such as the messages of OpenAI's library
+        return value.model_dump()
+    numpy = sys.modules.get("numpy")  # there is no scalar without it
+    if numpy is not None and isinstance(value, numpy.generic):
+        return value.item()
+    return value
 
 
 def _check_messages(messages: Any, system_prompt: str | None = None, least: int = 0) -> _Talk:
@@ -2528,17 +2543,18 @@ def _check_messages(messages: Any, system_prompt: str | None = None, least: int 
             if type(role) is type(content) is str and role:
                 checked.append(message.copy())
                 continue
+        message = _as_plain(message)
         if not isinstance(message, Mapping) or not all(isinstance(key, str) for key in message):
             expected = "must be a mapping with strings as keys"
             raise TypeError(f"messages[{i}] {expected}, got {_shorten(message)}")
         known = {key: value for key, value in message.items() if value is not None}
-        role, content = known.get("role"), known.get("content", "")
+        role, content = known.get("role"), _as_plain(known.get("content", ""))
         if not isinstance(role, str) or not role:
             raise ValueError(f"messages[{i}]['role'] must be a word, got {_shorten(role)}")
-        if not isinstance(content, (str, list, tuple)):
-            got = f"must be a string or a list, got {_shorten(content)}"
-            raise ValueError(f"messages[{i}]['content'] {got}")
-        checked.append(known)
+        if not isinstance(content, _CONTENTS):
+            wanted = "must be text or data (a list, a mapping, a number or a bool)"
+            raise ValueError(f"messages[{i}]['content'] {wanted}, got {_shorten(content)}")
+        checked.append({**known, "content": content} if "content" in known else known)
     _check_text("" if system_prompt is None else system_prompt, "system_prompt")
     if system_prompt and not any(each["role"] in _SYSTEM_ROLES for each in checked):
         checked.insert(0, {"role": "system", "content": system_prompt})
@@ -2592,13 +2608,35 @@ def _alpaca(talk: _Talk, prompt: bool) -> Iterator[_Segment]:
 _BUILT_IN: dict[str, Callable[..., Any]] = {"llama3": _llama3, "chatml": _chatml, "alpaca": _alpaca}
 
 
+def _joined_parts(content: Any, name: str, i: int) -> str:
+    """Join the text parts that are the content of message i; `name` is the template's."""
+    where, remedy = f"messages[{i}]['content']", "the model's own template may take it"
+    if not isinstance(content, (list, tuple)):
+        problem = f"must be text for the template {name!r}, got {_shorten(content)}"
+        raise ValueError(f"{where} {problem}; {remedy}, and json.dumps makes text of data")
+    texts = list[str]()
+    for j, part in enumerate(content):
+        text = part.get("text") if isinstance(part, Mapping) else None
+        if not isinstance(text, str) or part.get("type") != "text":
+            kind = _shorten(part)
+            if isinstance(part, Mapping) and "type" in part:
+                kind = f"a part of type {str(part['type'])!r:.60}"
+            wanted = f"the template {name!r} takes parts {{'type': 'text', 'text': ...}} only"
+            raise ValueError(f"{where}[{j}] is {kind}; {wanted}; {remedy}")
+        texts.append(text)
+    # Text of the same class joins them, since it may know who wrote it.
+    return texts[0][:0].join(texts) if texts else ""
+
+
 def _render(name: str, talk: _Talk, prompt: bool) -> list[_Segment]:
     """Render a conversation with a built-in template."""
+    made: _Talk = []
     for i, message in enumerate(talk):
-        if not isinstance(message.get("content"), str):
-            got = f"{name!r}, got {_shorten(message.get('content'))}"
-            raise ValueError(f"messages[{i}]['content'] must be a string for the template {got}")
-    return list(_BUILT_IN[name](talk, prompt))
+        content = message.get("content")
+        if not isinstance(content, str):
+            message = {**message, "content": _joined_parts(content, name, i)}
+        made.append(message)
+    return list(_BUILT_IN[name](made, prompt))
 
 
 class ChatTemplate:

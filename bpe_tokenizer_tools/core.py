@@ -144,6 +144,7 @@ BUILT_IN = bpe_tokenizer._BUILT_IN
 Segment = bpe_tokenizer._Segment
 Talk = bpe_tokenizer._Talk
 check_messages = bpe_tokenizer._check_messages
+as_plain = bpe_tokenizer._as_plain
 built_in = bpe_tokenizer._built_in
 render = bpe_tokenizer._render
 plain_text = bpe_tokenizer._plain_text

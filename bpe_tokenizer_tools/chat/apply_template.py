@@ -71,7 +71,7 @@ def _put_mark(message: dict[str, Any], field: str, source: str | None) -> Marked
     if source is not None and not any(name in source for name in names):
         raise ValueError(f"continue_final_message: the template does not render {field!r}")
     mark = Marked(_MARK, _MARKED)
-    if isinstance(said, list):  # its last part with text is continued
+    if isinstance(said, (list, tuple)):  # its last part with text is continued
         part = next((each for each in said[::-1] if isinstance(each, dict) and "text" in each), {})
         said, message, names = part.get("text"), part, ["text"]
     if not isinstance(said, Marked):

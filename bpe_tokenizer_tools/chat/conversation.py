@@ -160,15 +160,15 @@ class _Thoughts(NamedTuple):
 def _continued_by(message: dict[str, Any], state: _State, said: str) -> dict[str, Any]:
     """Return a message whose text continues from the end of a prompt."""
     content = message["content"]
-    parts = content if isinstance(content, list) else [{"text": content}]
+    parts = [{"text": content}] if isinstance(content, str) else list(content)
     at = max(i for i, part in enumerate(parts) if isinstance(part, Mapping) and "text" in part)
     begun = str(parts[at]["text"])
     if not (state.text + state.lead).endswith(begun):  # the template strips it
         begun = begun.rstrip()
     part = {**parts[at], "text": begun + said}
-    if isinstance(content, list):
-        return {**message, "content": [*parts[:at], part, *parts[at + 1 :]]}
-    return {**message, "content": part["text"]}
+    if isinstance(content, str):
+        return {**message, "content": part["text"]}
+    return {**message, "content": [*parts[:at], part, *parts[at + 1 :]]}
 
 
 class Conversation:

@@ -13,18 +13,37 @@ from bpe_tokenizer_tools import core
 THOUGHTS = ("reasoning_content", "thinking", "reasoning")  # names for the same field
 
 
-def copy_data(value: Any, mark: Callable[[str], str] = str) -> Any:
-    """Copy plain data, passing each string through `mark`; other objects become "<TypeName>"."""
+_MAX_DEPTH = 200  # of lists and mappings in each other
+
+
+def copy_data(value: Any, mark: Callable[[str], str] = str, depth: int = 0) -> Any:
+    """Copy data as plain data of the same kinds, passing each string through `mark`.
+
+    A template sees no other objects: their methods might do anything.  So subclasses become what
+    they are based on, dataclasses and Pydantic models become dicts, and the rest "<TypeName>".
+    """
+    if value is None or type(value) in (bool, int, float):
+        return value
     if isinstance(value, str):
         return mark(str.__str__(value))  # of a subclass, too, such as an Enum
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if depth >= _MAX_DEPTH:
+        raise ValueError(f"a conversation has lists or mappings nested {_MAX_DEPTH} deep")
     if isinstance(value, Mapping):
         if not all(isinstance(key, (str, int, float, type(None))) for key in value):
             raise TypeError("the keys of an object in a conversation must be strings or numbers")
-        return {copy_data(key, mark): copy_data(item, mark) for key, item in value.items()}
+        return {
+            copy_data(key, mark): copy_data(item, mark, depth + 1) for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [copy_data(item, mark) for item in value]
+        items = [copy_data(item, mark, depth + 1) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    plain = core.as_plain(value)
+    if plain is not value:
+        return copy_data(plain, mark, depth + 1)
     return mark(f"<{type(value).__name__}>")
 
 

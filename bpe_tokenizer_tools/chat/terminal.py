@@ -369,7 +369,7 @@ class Console:
 
 
 def _beginning(message: Mapping[str, Any]) -> str:
-    return shortened(" ".join(str(message["content"]).split()), 50)
+    return shortened(" ".join(str(message.get("content", "")).split()), 50)
 
 
 # -- All of it ----------------------------------------------------------------------
