@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bpe_tokenizer import BPETokenizer, TensorBatch
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat import rendering
+from bpe_tokenizer_tools.chat.arguments import parsed_if_needed
 from bpe_tokenizer_tools.chat.budget import together
 from bpe_tokenizer_tools.chat.encoding import encode
 from bpe_tokenizer_tools.chat.marked_text import Marked, Origin
@@ -95,6 +96,9 @@ class _Request(NamedTuple):
     aligned: bool  # whether to give offsets
     session: Session | None  # knows the ids of the conversation before
 
+    def plain_text(self, messages: Sequence[Message]) -> str:
+        return parsed_if_needed(self.render.jinja_source, messages, self.text).plain
+
     def text(self, messages: Sequence[Message]) -> Marked:
         if self.field:
             return continued(self.render, messages, self.field)
@@ -105,7 +109,7 @@ class _Request(NamedTuple):
 
     def row(self, messages: Sequence[Message]) -> dict[str, Any]:
         with together(messages):
-            return self._row(messages)
+            return parsed_if_needed(self.render.jinja_source, messages, self._row)
 
     def _row(self, messages: Sequence[Message]) -> dict[str, Any]:
         kept, limit = messages, self.limit
@@ -231,7 +235,7 @@ def _apply(
     for i, conversation in enumerate(conversations):
         try:
             talk = core.check_messages(conversation, system_prompt, least=1)
-            rows.append(request.row(talk) if tokenize else request.text(talk).plain)
+            rows.append(request.row(talk) if tokenize else request.plain_text(talk))
         except (TypeError, ValueError) as error:
             if not is_batch:
                 raise

@@ -38,6 +38,7 @@ from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat import encoding, rendering, templates
 from bpe_tokenizer_tools.chat.apply_template import continued
+from bpe_tokenizer_tools.chat.arguments import parsed_if_needed
 from bpe_tokenizer_tools.chat.marked_text import Marked
 from bpe_tokenizer_tools.support.text import shared_length
 
@@ -290,7 +291,8 @@ class Conversation:
             ValueError: the template refuses this conversation, or it has nothing to continue.
         """
         n = len(self.messages) - bool(continue_final_message)
-        text = self._begun() if continue_final_message else self._render(self.messages, True)
+        make = self._begun if continue_final_message else self._asking
+        text = parsed_if_needed(self._render.jinja_source, self.messages, make)
         self.forget_prompt()
         state = self._state
         self._past.append(state)
@@ -303,13 +305,17 @@ class Conversation:
             self._state = self._extended(state if is_kept else state.shortened(), text, end, n)
         return self.ids
 
-    def _begun(self) -> Marked:
+    def _asking(self, messages: Sequence[Mapping[str, Any]]) -> Marked:
+        """Render with the prompt for an answer."""
+        return self._render(messages, True)
+
+    def _begun(self, messages: Sequence[Mapping[str, Any]]) -> Marked:
         """Render up to the end of the last message, the assistant's."""
-        role = self.messages[-1]["role"] if self.messages else None
+        role = messages[-1]["role"] if messages else None
         if role != "assistant":
             got = f"the last one has the role {role!r}" if role else "there is none"
             raise ValueError(f"continue_final_message continues an assistant's message, but {got}")
-        return continued(self._render, self.messages, "content")
+        return continued(self._render, messages, "content")
 
     def heal(self) -> CoveringTree:
         """Remove the ids at the end of the prompt that a longer text might not have.

@@ -35,6 +35,7 @@ from bpe_tokenizer_tools.chat.marked_text import (
     Origin,
     asked_size,
     concat,
+    named,
 )
 
 if tuple(map(int, jinja2.__version__.split(".")[:3])) < (3, 1, 6):
@@ -54,6 +55,9 @@ class _Html(Marked):
 
     def __radd__(self, other: str) -> Marked:
         return _Html._make(*_joined(_escape(other), self))
+
+
+named(_Html, "Markup")
 
 
 def _escape(text: str) -> Marked:
@@ -501,6 +505,9 @@ class PlainNamespace(Namespace):
         super().__setitem__(name, value)
 
 
+named(PlainNamespace, "Namespace")
+
+
 class _Compared(beginnings.Compared, PlainNamespace):
     """Has the variables that a loop only compares."""
 
@@ -588,6 +595,17 @@ _ENVIRONMENT.filters.update(
         "as namespace": _Compared,
     }
 )
+_ENVIRONMENT.globals.update(
+    raise_exception=_refuse,
+    strftime_now=_strftime_now,
+    namespace=PlainNamespace,
+    range=beginnings.numbers,
+)
+for _known in (_ENVIRONMENT.filters, _ENVIRONMENT.tests, _ENVIRONMENT.globals):
+    for _name, _plain in _known.items():
+        is_ours = getattr(_plain, "__module__", "").startswith("bpe_tokenizer_tools.")
+        if is_ours and isinstance(_plain, types.FunctionType):
+            _plain.__qualname__ = _name  # errors about its arguments begin with it
 for _name, _plain in _ENVIRONMENT.filters.items():
     if _name not in limits.FREE_FILTERS:
         _ENVIRONMENT.filters[_name] = _limited_filter(_name, _plain)
@@ -598,12 +616,6 @@ _ENVIRONMENT.tests["sameas"] = lambda value, other: (
 )
 for _kind in ("number", "integer"):
     _ENVIRONMENT.tests[_kind] = _of_number(_ENVIRONMENT.tests[_kind])
-_ENVIRONMENT.globals.update(
-    raise_exception=_refuse,
-    strftime_now=_strftime_now,
-    namespace=PlainNamespace,
-    range=beginnings.numbers,
-)
 del _ENVIRONMENT.globals["lipsum"]  # random Latin text of any length
 _FOLLOWING = _ENVIRONMENT.overlay()
 _FOLLOWING.follows = True
@@ -666,6 +678,11 @@ def searches(source: str) -> bool:
     return loops.searches(parse(source))
 
 
+# What errors say about our own code, which who wrote the template does not know.
+_OUR_MODULES = re.compile(r"\bbpe_tokenizer_tools(\.\w+)+\.(?=\w)")
+_OUR_FUNCTIONS = re.compile(r"^[\w.<>]*?(_\w+|<lambda>)\(\)(?= (missing|takes|got) )")
+
+
 def render(source: str, messages: Any, add_generation_prompt: bool, /, **variables: Any) -> Marked:
     """Render a template.
 
@@ -681,8 +698,9 @@ def render(source: str, messages: Any, add_generation_prompt: bool, /, **variabl
         raise
     except Exception as error:  # whatever the template does with this conversation
         kind = type(error).__name__
+        said = _OUR_MODULES.sub("", _OUR_FUNCTIONS.sub("a function", str(error)))
         raise ValueError(
-            f"the chat template failed on this conversation: {kind}: {error}"
+            f"the chat template failed on this conversation: {kind}: {said}"
         ) from None
 
 

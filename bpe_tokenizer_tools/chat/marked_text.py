@@ -18,6 +18,7 @@ import functools
 import itertools
 import re
 import sys
+import types
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, SupportsIndex
 
@@ -312,6 +313,17 @@ class Marked(str):
 
     def capitalize(self) -> Marked:
         return self._map(str.capitalize)
+
+
+def named(kind: type, name: str) -> None:
+    """Let errors call a class by the name that a template's author knows it by."""
+    kind.__name__ = kind.__qualname__ = name
+    for method, function in vars(kind).items():
+        if isinstance(function, types.FunctionType):
+            function.__qualname__ = f"{name}.{method}"
+
+
+named(Marked, "str")
 
 
 def concat(parts: Iterable[str]) -> Marked:
