@@ -286,9 +286,11 @@ def build_byte_to_char() -> dict[int, str]:
     return {b: chr(b if b in printable else next(replacement)) for b in range(256)}
 
 
-def build_char_to_byte(m: Mapping[int, str] | None = None) -> dict[str, int]:
+def build_char_to_byte(byte_to_char: Mapping[int, str] | None = None) -> dict[str, int]:
     """Invert a byte -> character map, by default the one of `build_byte_to_char`."""
-    return {char: byte for byte, char in (build_byte_to_char() if m is None else m).items()}
+    if byte_to_char is None:
+        byte_to_char = build_byte_to_char()
+    return {char: byte for byte, char in byte_to_char.items()}
 
 
 _BYTE_TO_CHAR = build_byte_to_char()
@@ -4296,24 +4298,28 @@ class BPETokenizer:
         """Cut a text into printable tokens; a space is written "Ġ".  Options as for `encode`."""
         return (now := self._now)._shown.of(now.encode(text, **options))
 
-    def convert_tokens_to_ids(self, t: str | Iterable[str]) -> Any:
+    def convert_tokens_to_ids(self, tokens: str | Iterable[str]) -> Any:
         """Look up the id of a printable token, or of several; unknown ones get unk's, or -1."""
         now = self._now
-        if not isinstance(t, str):
-            return list(map(now.convert_tokens_to_ids, t))
-        token = now._definition.read(t)
-        known = now._added[t].id if t in now._added else now._definition.vocab.get(token or b"")
+        if not isinstance(tokens, str):
+            return list(map(now.convert_tokens_to_ids, tokens))
+        if tokens in now._added:
+            return now._added[tokens].id
+        known = now._definition.vocab.get(now._definition.read(tokens) or b"")
         id_ = now.unk_token_id if known is None else known
         return -1 if id_ is None else id_
 
-    def convert_ids_to_tokens(self, i: Any) -> Any:
+    def convert_ids_to_tokens(self, ids: Any) -> Any:
         """Look up the printable token of an id, or of several; "" for unknown ids."""
-        ids, known = _plain_ids(i), (now := self._now)._id_to_bytes
+        now = self._now
+        row, known = _plain_ids(ids), now._id_to_bytes
         try:
-            tokens = now._shown.of(ids)
+            found = now._shown.of(row)
         except KeyError:
-            tokens = [now._shown[id_] if id_ in known else "" for id_ in ids]
-        return tokens[0] if isinstance(i, int) or getattr(i, "ndim", 1) == 0 else tokens
+            found = [now._shown[id_] if id_ in known else "" for id_ in row]
+        if isinstance(ids, int) or getattr(ids, "ndim", 1) == 0:
+            return found[0]
+        return found
 
     def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
         """Decode printable tokens to text."""
