@@ -151,6 +151,11 @@ def _joined(one: Run, two: Run) -> Run | None:
 
 
 Part = tuple[str | AddedToken, Sequence[Span]]  # an added token, or text and where it comes from
+_Shown = tuple[str | AddedToken, Sequence[Span], str]  # a part, and its normalized text
+# The white space of Rust, and the printable form of a space.
+_BLANK = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000Ġ" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
 
 
 def offsets(
@@ -160,30 +165,37 @@ def offsets(
 
     `trimmed` leaves white space out; `record` may be a tuple of the text's ids, to save time.
     """
-    made = [*parts(core.pipeline(tokenizer, allowed), text)]
-    known = (
-        [*record] if type(record) is tuple and [type(part) for part, _ in made] == [str] else None
-    )
-    encoder = core.encoder(tokenizer)
-    if trimmed and hasattr(encoder, "places_by_runs"):
-        return _trimmed_by_engine(tokenizer, text, made, known)
-    ids, spans = encode(encoder, made, known)
-    return trim(tokenizer, text, ids, spans) if trimmed else spans
+    made = [*_shown_parts(core.pipeline(tokenizer, allowed), text)]
+    known = None
+    if type(record) is tuple and [type(part) for part, *_ in made] == [str]:
+        known = [*record]
+    if trimmed:
+        return _trimmed(tokenizer, made, known)
+    return encode(core.encoder(tokenizer), ((part, spans) for part, spans, _ in made), known)[1]
 
 
-def _trimmed_by_engine(
-    tokenizer: BPETokenizer, text: str, made: Iterable[Part], known: list[int] | None
+def _trimmed(
+    tokenizer: BPETokenizer, made: Iterable[_Shown], known: list[int] | None
 ) -> list[Span]:
+    """Leave white space at a token's ends out of its offsets, as models like RoBERTa expect.
+
+    Source: tokenizers, src/pre_tokenizers/byte_level.rs, process_offsets.
+    """
     encoder, keep = core.encoder(tokenizer), tokenizer.definition.keep_prefix_space
+    in_c = hasattr(encoder, "places_by_runs")
     found: list[Span] = []
-    for part, spans in made:
+    for part, spans, shown in made:
         if isinstance(part, AddedToken):
             [span] = spans
-            found.append(_trim_span(span, text[slice(*span)], keep, first=not found))
-        else:
+            found.append(_trim_span(span, shown, keep, first=not found))
+        elif in_c:
             how = 1 if not keep else 2 if found else 3
             ids = known or encoder.encode(part)
             found += cast("Spans", spans).of_tokens(encoder, part, ids, how)
+        else:
+            ids, places = encode(encoder, [(part, spans)], known)
+            for span, token in zip(places, tokenizer.convert_ids_to_tokens(ids)):
+                found.append(_trim_span(span, token, keep, first=not found))
     return found
 
 
@@ -194,10 +206,19 @@ def parts(
     first: bool = True,
 ) -> Iterator[Part]:
     """Cut text as `pipeline.parts` does, with the span of each character of a part."""
+    return ((part, spans) for part, spans, _ in _shown_parts(pipeline, text, matches, first))
+
+
+def _shown_parts(
+    pipeline: core.Pipeline,
+    text: str,
+    matches: Iterable[core.Match] | None = None,
+    first: bool = True,
+) -> Iterator[_Shown]:
     matches = pipeline.raw.find(text) if matches is None else matches
     for start, end, token in core.text_between(matches, len(text)):
         if token:
-            yield token, [(start, end)]
+            yield token, [(start, end)], text[start:end]
             continue
         whole, spans = _normalized(pipeline, text[start:end])
         if start:
@@ -206,11 +227,11 @@ def parts(
         for begin, stop, token in core.text_between(inner, len(whole)):
             places = spans[begin:stop]
             if token:
-                yield token, [(places[0][0], places[-1][1])]
+                yield token, [(places[0][0], places[-1][1])], whole[begin:stop]
                 continue
             part = pipeline.prefixed(whole[begin:stop], first and start == begin == 0)
             lead = len(part) - len(places)  # a prefix maps to the first character
-            yield part, Spans.joined([[*places[:1]] * lead, places]) if lead else places
+            yield part, Spans.joined([[*places[:1]] * lead, places]) if lead else places, part
 
 
 def _normalized(pipeline: core.Pipeline, text: str) -> tuple[str, Spans]:
@@ -350,23 +371,11 @@ def _in_canonical_order(parts: Iterable[tuple[str, int]]) -> list[tuple[str, int
     return [part for _, run in runs for part in sorted(run, key=rank)]
 
 
-def trim(tokenizer: BPETokenizer, text: str, ids: Sequence[int], spans: list[Span]) -> list[Span]:
-    """Leave white space at a token's ends out of its offsets, as models like RoBERTa expect.
-
-    Source: tokenizers, src/pre_tokenizers/byte_level.rs, process_offsets.
-    """
-    added, keep = core.contents(tokenizer), tokenizer.definition.keep_prefix_space
-    trimmed: list[Span] = []
-    for span, id_, token in zip(spans, ids, tokenizer.convert_ids_to_tokens(ids)):
-        visible = text[slice(*span)] if id_ in added else token.replace("Ġ", " ")
-        trimmed.append(_trim_span(span, visible, keep, first=not trimmed))
-    return trimmed
-
-
-def _trim_span(span: Span, visible: str, keep: bool, first: bool) -> Span:
+def _trim_span(span: Span, shown: str, keep: bool, first: bool) -> Span:
+    """Trim the span of one token, given as its printable form or, if added, as normalized text."""
     start, end = span
-    leading = len(visible) - len(visible.lstrip())
-    trailing = len(visible) - len(visible.rstrip())
+    leading = len(shown) - len(shown.lstrip(_BLANK))
+    trailing = len(shown) - len(shown.rstrip(_BLANK))
     if leading == 1 and keep and (first or start == 0):
         leading = 0  # the inserted space has no place in the text
     begin = min(start + leading, end)

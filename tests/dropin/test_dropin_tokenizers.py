@@ -436,3 +436,74 @@ def test_as_tokenizers_does_not_follow_later_changes(engine: str) -> None:
     ids = twin.encode("lower").ids
     tokenizer.train(["other " * 9], 262, verbose=False)
     assert twin.encode("lower").ids == ids
+
+
+# -- Trimmed offsets -------------------------------------------------------------
+
+BLANK_ENDS = [
+    *(" x", "x ", "  x  ", " ", "Ġx", "xĠ", "ĠĠ", "Ġ x", "\u3000z", "x\x1c", "\x1f", "x\n"),
+    *("\u00a8x", "\u2003w", "A B"),
+]  # all different after normalizing: of equal ones, HuggingFace takes either
+NORMALIZERS = ["", "NFC", "NFKC", "NFD", "Lowercase", "Replace"]
+
+
+def with_blank_ends(
+    normalizer: str, around: str, prefix_space: bool, keep: bool, flags: dict[str, bool]
+) -> tuple[Any, Tokenizer]:
+    """Make a byte-level tokenizer with added tokens that begin or end with white space."""
+    from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {token: i for i, token in enumerate([*alphabet, "Ġt", "he", "Ġthe", "ĠĠ", "<s>"])}
+    merges = [("Ġ", "t"), ("h", "e"), ("Ġt", "he"), ("Ġ", "Ġ")]
+    theirs = tokenizers.Tokenizer(models.BPE(vocab, merges))
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+    if normalizer == "Replace":
+        theirs.normalizer = normalizers.Replace("y", " x")
+    elif normalizer:
+        theirs.normalizer = getattr(normalizers, normalizer)()
+    if around == "Roberta":
+        given = ("<s>", vocab["<s>"])
+        theirs.post_processor = processors.RobertaProcessing(given, given, True, keep)
+    else:
+        theirs.post_processor = processors.ByteLevel(add_prefix_space=keep, trim_offsets=True)
+    theirs.add_special_tokens(["<s>"])
+    theirs.add_tokens([AddedToken(text, **flags) for text in BLANK_ENDS])
+    return theirs, Tokenizer(copy.deepcopy(theirs))
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("around", ["ByteLevel", "Roberta"])
+@settings(max_examples=examples(40))
+@given(
+    st.lists(st.sampled_from([*BLANK_ENDS, "the", "the ", " ", "  ", "a", "y", "é", "\n"])),
+    st.sampled_from([{}, {"normalized": False}, {"lstrip": True}, {"rstrip": True}]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_offsets_of_added_tokens_are_trimmed(
+    normalizer: str,
+    around: str,
+    parts: list[str],
+    flags: dict[str, bool],
+    prefix_space: bool,
+    keep: bool,
+) -> None:
+    theirs, ours = with_blank_ends(normalizer, around, prefix_space, keep, flags)
+    assert ours._current() is not None, ours.refusal
+    text = "".join(parts)
+    own, other = ours.encode(text), theirs.encode(text)
+    assert own._real is None
+    assert own.offsets == other.offsets
+    assert own._real is None  # computed here, not by HuggingFace's
+    assert (own.tokens, own.offsets) == (other.tokens, other.offsets)
+    assert_same(own, other)
+    for at in range(len(text)):
+        assert own.char_to_token(at) == other.char_to_token(at)
+        assert own.char_to_word(at) == other.char_to_word(at)
+    for at in range(len(own)):
+        assert own.token_to_chars(at) == other.token_to_chars(at)
+    mixed = [text, (text, "the x"), text + "the"]
+    for inputs in ([text, text + "the"], mixed):
+        for one, two in zip(ours.encode_batch(inputs), theirs.encode_batch(inputs)):
+            assert_same(one, two)
