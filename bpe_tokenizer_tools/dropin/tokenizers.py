@@ -32,9 +32,16 @@ _MODEL = (
     "byte_fallback",
     "ignore_merges",
 )
+# Methods that depend on no settings, so that a replacement can call HuggingFace's own.
+_WITHOUT_SETTINGS = {"decode", "decode_batch"}
+# HuggingFace's methods that depend on the settings and are only here by name.
+_WITH_SETTINGS = {
+    *("async_encode", "async_encode_batch", "async_encode_batch_fast", "encode_batch_fast"),
+}
 # If this library raises one of these, HuggingFace's object is called, to raise its own error.
 _REFUSED = (ValueError, TypeError, OverflowError)
 _NOT_MADE = object()
+_LONGEST_BEGUN = 3  # bytes of a character that isn't complete
 _MANY = 1 << 18  # characters for which a second thread pays off
 
 
@@ -71,7 +78,7 @@ class _Engine(NamedTuple):
         special = frozenset(id_ for id_, token in added.items() if token.special)
         same = all(
             theirs.id_to_token(id_) == token.content  # theirs may be the normalized text
-            and theirs.decode([id_], False) == ours.decode([id_])
+            and _decode(theirs, [id_], False) == ours.decode([id_])
             for id_, token in added.items()
         )
         # As ordinary text, their token may match whole words only, or merges may make it.
@@ -303,7 +310,8 @@ class Tokenizer:
     a tokenizer don't change each other's.
 
     Args:
-        theirs: the `tokenizers.Tokenizer`.
+        theirs: the `tokenizers.Tokenizer`.  If one of its methods was replaced on the object, as
+            CLIP's `decode` is, the replacement is kept.
         ours: the same as a `BPETokenizer`; None converts it when needed.
     """
 
@@ -316,6 +324,9 @@ class Tokenizer:
         self._seen: dict[str, Any] = {}  # their state when the engine was made
         self.refusal = ""  # why this library's engine isn't used
         self._engine: Any = _NOT_MADE  # or None, if there can't be one
+        self._replaced = vars(theirs).keys() & vars(Tokenizer).keys()
+        for name in self._replaced & _WITHOUT_SETTINGS:
+            super().__setattr__(name, getattr(theirs, name))
         if ours is not None:
             self._engine = self._make(ours)
 
@@ -323,6 +334,10 @@ class Tokenizer:
 
     def _make(self, ours: BPETokenizer | None = None) -> _Engine | None:
         self.refusal = ""
+        # NOTE: such a method may call HuggingFace's own, which knows no thread's settings.
+        if replaced := self._replaced - _WITHOUT_SETTINGS:
+            self.refusal = f"methods were replaced on its backend: {', '.join(sorted(replaced))}"
+            return None
         try:
             with self._lock:
                 self._theirs.no_truncation()
@@ -452,11 +467,11 @@ class Tokenizer:
                     kept = [id_ for id_ in ids if id_ not in engine.special]
                 return engine.ours.decode(kept, errors="strict")
         with self._lock:
-            return self._theirs.decode(ids, skip_special_tokens)  # type: ignore[no-any-return]
+            return _decode(self._theirs, ids, skip_special_tokens)
 
     def decode_batch(self, sequences: Any, skip_special_tokens: bool = True) -> list[str]:
         """Decode several lists of ids."""
-        return [self.decode(ids, skip_special_tokens) for ids in sequences]
+        return [_decode(self, ids, skip_special_tokens) for ids in sequences]
 
     # -- Settings and training ---
 
@@ -525,8 +540,9 @@ class Tokenizer:
 
     def post_process(self, encoding: Any, pair: Any = None, add_special_tokens: bool = True) -> Any:
         """Truncate and pad an encoding, and put special tokens around it."""
+        encoding, pair = _real(encoding), _real(pair)  # before the settings: this sets others
         with self._set() as theirs:
-            return theirs.post_process(_real(encoding), _real(pair), add_special_tokens)
+            return theirs.post_process(encoding, pair, add_special_tokens)
 
     def save(self, path: str, pretty: bool = True) -> None:
         """Write tokenizer.json."""
@@ -541,14 +557,17 @@ class Tokenizer:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        if name.startswith("async_"):
-            with self._set() as theirs:
-                return getattr(theirs, name)
         value = getattr(self._theirs, name)
+        if name in _WITH_SETTINGS:
+            return functools.partial(self._with_settings, name)
         if name in _COMPONENTS and value is not None:
             with self._lock:
                 self._lent[name], self._seen[name] = value, _state_of(value)
         return value
+
+    def _with_settings(self, name: str, *args: Any, **options: Any) -> Any:
+        with self._set() as theirs:
+            return getattr(theirs, name)(*args, **options)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _COMPONENTS:
@@ -574,6 +593,11 @@ class Tokenizer:
         return repr(self._theirs)
 
 
+def _decode(tokenizer: Any, ids: Any, skip_special_tokens: bool) -> str:
+    """Decode as a tokenizer's class does, even if the method was replaced on the object."""
+    return type(tokenizer).decode(tokenizer, ids, skip_special_tokens)  # type: ignore[no-any-return]
+
+
 def as_tokenizers(tokenizer: BPETokenizer) -> Tokenizer:
     """Return a tokenizer as the `tokenizers.Tokenizer` of its saved files, on this engine.
 
@@ -596,46 +620,98 @@ def _state_of(component: Any) -> Any:
 
 
 class DecodeStream:
-    """Decodes ids as they come, as `tokenizers.decoders.DecodeStream` does."""
+    """Decodes ids as they come, as `tokenizers.decoders.DecodeStream` does, with one exception.
 
-    def __init__(self, ids: Any = None, skip_special_tokens: bool = False) -> None:
-        self._real: Any = None  # HuggingFace's own, for a tokenizer of theirs
-        self._given = ids, skip_special_tokens
-        self._skip = skip_special_tokens
-        self._ids: list[int] = list(ids or ())  # the ids since the last text, and some before
+    If the prompt `ids` ends inside a character, the first text is what was generated, with that
+    character whole.  HuggingFace's stream gives the prompt's text again.
+    """
+
+    def __init__(self, ids: Any = None, skip_special_tokens: Any = None) -> None:
+        self._theirs = their_stream()(ids, skip_special_tokens)  # raises errors of types
+        self._skip = bool(skip_special_tokens)
+        # The ids since the last text, and some before.
+        self._ids = [] if ids is None else [*map(operator.index, ids)]
         self._text = ""  # the text of the first `_n` of them
         self._n = 0
+        # Until the first text: the texts of a prompt that ends inside a character, and of its
+        # beginnings; None before the first step.
+        self._prompt: list[str] | None = None
 
     def step(self, tokenizer: Any, id: Any) -> str | None:
         """Take one id or several; return the text that they complete, or None."""
-        if not isinstance(tokenizer, Tokenizer):
-            if self._real is None:
-                self._real = their_stream()(*self._given)
-            return self._real.step(tokenizer, id)  # type: ignore[no-any-return]
-        if not self._text and self._ids:
-            text = tokenizer.decode(self._ids, self._skip)
+        if not isinstance(tokenizer, (Tokenizer, _their_tokenizer())):
+            return self._theirs.step(tokenizer, id)  # type: ignore[no-any-return]  # raises
+        if self._prompt is None:
+            self._prompt = self._begin(tokenizer)
+        elif not self._text and self._ids:
+            text = _decode(tokenizer, self._ids, self._skip)
             if not text.endswith("\ufffd"):
                 self._text, self._n = text, len(self._ids)
         self._ids += _ids_of(id)
-        text = tokenizer.decode(self._ids, self._skip)
+        text = _decode(tokenizer, self._ids, self._skip)
         if len(text.encode()) <= len(self._text.encode()) or text.endswith("\ufffd"):
             return None
         if not text.startswith(self._text):
             problem = "Invalid prefix encountered while decoding stream. "
             raise ValueError(f"{problem}{text!r} does not begin with {self._text!r}")
-        new = text[len(self._text) :]
+        known = len(self._text)
+        if self._prompt:
+            known = max(_n_shared(text, each) for each in self._prompt)
+            self._prompt = []
         del self._ids[: self._n]
-        self._text, self._n = tokenizer.decode(self._ids, self._skip), len(self._ids)
-        return new
+        self._text, self._n = _decode(tokenizer, self._ids, self._skip), len(self._ids)
+        return text[known:] or None
+
+    def _begin(self, tokenizer: Any) -> list[str]:
+        """Decode the prompt; if it ends inside a character, return its text.
+
+        Also return the texts without the ids of the character that has begun: a run of byte tokens
+        that ends inside a character has only U+FFFD as its text.
+        """
+        if not self._ids:
+            return []
+        text = _decode(tokenizer, self._ids, self._skip)
+        if not text.endswith("\ufffd"):
+            self._text, self._n = text, len(self._ids)
+            return []
+        begun = range(1, min(_LONGEST_BEGUN, len(self._ids)) + 1)
+        return [text, *(_decode(tokenizer, self._ids[:-n], self._skip) for n in begun)]
+
+    def __copy__(self) -> DecodeStream:
+        made = object.__new__(type(self))
+        vars(made).update(vars(self))
+        made._ids = self._ids[:]
+        return made
+
+    def __deepcopy__(self, memo: Any) -> DecodeStream:
+        return copy.copy(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"cannot pickle {type(self).__name__!r} object")
+
+
+def _n_shared(one: str, two: str) -> int:
+    """Return how many characters at the start of two texts are the same."""
+    for i, (a, b) in enumerate(zip(one, two)):
+        if a != b:
+            return i
+    return min(len(one), len(two))
 
 
 def _ids_of(given: Any) -> list[int]:
     """Return the ids given to a step as a list; raise TypeError for anything else."""
-    with contextlib.suppress(TypeError):
-        ids = [*map(operator.index, given if isinstance(given, (list, tuple)) else [given])]
-        if all(0 <= id_ < 1 << 32 for id_ in ids):
-            return ids
+    several = hasattr(given, "__getitem__") and getattr(given, "ndim", 1) > 0
+    if not isinstance(given, (str, dict)):
+        with contextlib.suppress(TypeError):
+            ids = [*map(operator.index, given if several else [given])]
+            if all(0 <= id_ < 1 << 32 for id_ in ids):
+                return ids
     raise TypeError(f"expected an id of 32 bits or a list of them, got {given!r:.60}")
+
+
+@functools.lru_cache(maxsize=1)
+def _their_tokenizer() -> Any:
+    return core.import_optional("tokenizers", "DecodeStream", "tokenizers").Tokenizer
 
 
 @functools.lru_cache(maxsize=1)

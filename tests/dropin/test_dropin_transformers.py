@@ -345,3 +345,49 @@ def test_to_transformers_does_not_follow_later_changes() -> None:
     expected = live("Hello <new>")["input_ids"]
     tokenizer.add_special_tokens(["<new>"])
     assert live("Hello <new>")["input_ids"] == expected
+
+
+# -- Backends with methods of their own ---------------------------------------------
+
+
+@functools.cache
+def clip_folder() -> str:
+    """Write the files of a CLIP: its class replaces `decode` on its backend."""
+    where = Path(tempfile.mkdtemp())
+    data = files.build(files.FAMILIES["clip"])
+    (where / "tokenizer.json").write_text(json.dumps(data), encoding="utf-8")
+    config = {"tokenizer_class": "CLIPTokenizer", "bos_token": "<|startoftext|>"}
+    config |= {name: "<|endoftext|>" for name in ("eos_token", "unk_token", "pad_token")}
+    (where / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    return str(where)
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_clip_decodes_as_before(skip: bool) -> None:
+    theirs = transformers.AutoTokenizer.from_pretrained(clip_folder())
+    with patched_transformers():
+        ours = transformers.AutoTokenizer.from_pretrained(clip_folder())
+        by_hand = patch_tokenizer(transformers.AutoTokenizer.from_pretrained(clip_folder()))
+    assert type(ours) is type(theirs)
+    assert "decode" in vars(theirs._tokenizer)  # what this is about
+    texts = ["the dog saw a cat", "", "dogs , and 12 CATS!"]
+    for each in (ours, by_hand, pickle.loads(pickle.dumps(ours)), copy.deepcopy(ours)):
+        assert isinstance(each._tokenizer, Tokenizer)
+        assert plain(each(texts, padding=True)) == plain(theirs(texts, padding=True))
+    copies = [
+        (ours, theirs),
+        (by_hand, theirs),
+        (copy.deepcopy(ours), copy.deepcopy(theirs)),
+        (pickle.loads(pickle.dumps(ours)), pickle.loads(pickle.dumps(theirs))),
+    ]
+    for own, other in copies:
+        for ids in other(texts)["input_ids"]:
+            decoded = own.decode(ids, skip_special_tokens=skip)
+            assert decoded == other.decode(ids, skip_special_tokens=skip)
+            tokens = other.convert_ids_to_tokens(ids)
+            assert own.convert_tokens_to_string(tokens) == other.convert_tokens_to_string(tokens)
+        rows = other(texts)["input_ids"]
+        assert own.batch_decode(rows, skip_special_tokens=skip) == other.batch_decode(
+            rows, skip_special_tokens=skip
+        )
+    assert "</w>" not in ours.decode(ours("the dog")["input_ids"])

@@ -217,7 +217,7 @@ def test_a_pickle_for_another_process(both: tuple[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize("skip", [True, False])
-@pytest.mark.parametrize("prompt", [0, 1, 9, 18])
+@pytest.mark.parametrize("prompt", [0, 1, 9, 20])
 def test_ids_become_text_as_they_come(both: tuple[Any, Any], skip: bool, prompt: int) -> None:
     """A stream primed with a prompt, of the backend, looked up when a request comes."""
     ids = [*both[0].encode(TEXT), both[0].eos_token_id, -1, *both[0].encode(" more 世"), 1 << 20]
