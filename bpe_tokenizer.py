@@ -41,8 +41,7 @@ from __future__ import annotations
 import signal
 import sys
 
-if __name__ == "__main__":  # what imports this module gets this one, not a second copy
-    sys.modules.setdefault("bpe_tokenizer", sys.modules[__name__])
+if __name__ == "__main__":
     if (_usual := signal.getsignal(signal.SIGINT)) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` runs, without a traceback
 
@@ -75,6 +74,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypedDict, cast, overload
 
 try:
@@ -86,6 +86,18 @@ except ModuleNotFoundError:
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+_IS_PROGRAM = __name__ == "__main__"
+# Started as a program, this file is still the module `bpe_tokenizer`, here and in the workers that
+# multiprocessing starts from it ("__mp_main__"): there is one copy, and pickles find it by name.
+# A debugger or profiler may run it elsewhere than in `sys.modules`; that is a copy like others.
+if (
+    __name__ in ("__main__", "__mp_main__")
+    and "bpe_tokenizer" not in sys.modules
+    and vars(sys.modules[__name__]) is globals()
+):
+    sys.modules["bpe_tokenizer"] = sys.modules[__name__]
+    __name__ = "bpe_tokenizer"
 
 __all__ = [
     "ACCELERATED",
@@ -211,15 +223,61 @@ def _import_optional(module: str, purpose: str, package: str) -> Any:
         raise ImportError(f"{purpose} needs {missing}: pip install {package}") from error
 
 
-def _tools(module: str, purpose: str = "this") -> Any:
-    """Import a module of bpe_tokenizer_tools, or say what it is needed for and how to get it."""
+_ALONE = "bpe_tokenizer_tools beside bpe_tokenizer.py: copy that folder from the repository"
+_INSTALL = "run 'pip install .' in a clone"
+
+
+def _refuse(problem: str) -> NoReturn:
+    """Raise ImportError for an installation of parts that don't fit; a program ends with a line."""
+    if _IS_PROGRAM:
+        sys.exit(f"bpe-tokenizer: error: {problem}")
+    raise ImportError(problem)
+
+
+def _check_version(package: ModuleType, remedy: str) -> None:
+    """Refuse a package of this project that is of another version, or that lacks files."""
+    name, folder = package.__name__, os.fspath(next(iter(getattr(package, "__path__", [""]))))
+    this = f"bpe_tokenizer {__version__} ({__file__})"
+    if package.__file__ is None:  # a folder without __init__.py is a package, too
+        _refuse(f"{name} in {folder}, which {this} uses, has no __init__.py; {remedy}")
+    found = getattr(package, "__version__", "older than 0.10")
+    if found != __version__:
+        where = folder or package.__file__
+        _refuse(f"{this} can't use {name} {found} ({where}), only {__version__}; {remedy}")
+
+
+def _find_tools() -> bool:
+    """Return True if bpe_tokenizer_tools of this version is there, False if this file is alone."""
+    if __name__ != "bpe_tokenizer":  # the tools use the module of that name, not this copy of it
+        return False
     try:
-        return importlib.import_module(f"bpe_tokenizer_tools.{module}")
+        package = importlib.import_module("bpe_tokenizer_tools")  # its version, and nothing else
     except ModuleNotFoundError as error:
         if error.name != "bpe_tokenizer_tools":
             raise
-        what = "bpe_tokenizer_tools beside bpe_tokenizer.py: copy that folder from the repository"
-        raise ImportError(f"{purpose} needs {what}, or run 'pip install .' in a clone") from None
+        return False
+    _check_version(package, f"copy both from one release, delete one of them, or {_INSTALL}")
+    return True
+
+
+# The one decision whether the tools are used.  If they are, a file of theirs that is missing or
+# broken is an error wherever it is needed: a tool that is passed over could change the ids.
+_WITH_TOOLS = _find_tools()
+
+
+def _tools(module: str, purpose: str = "this") -> Any:
+    """Import a module of bpe_tokenizer_tools, or say what it is needed for and how to get it."""
+    if not _WITH_TOOLS:
+        raise ImportError(f"{purpose} needs {_ALONE}, or {_INSTALL}")
+    try:
+        return importlib.import_module(f"bpe_tokenizer_tools.{module}")
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith("bpe_tokenizer_tools"):
+            raise
+        folder = Path(str(sys.modules["bpe_tokenizer_tools"].__file__)).parent
+        problem = f"bpe_tokenizer_tools {__version__} in {folder} lacks a file: {error}"
+        again = f"copy the folder of bpe_tokenizer {__version__} again"
+        raise ImportError(f"{problem}; {again}, or {_INSTALL}") from error
 
 
 class _Tool:
@@ -230,7 +288,7 @@ class _Tool:
         self._of_class, self._live = of_class, live
 
     def __get__(self, instance: Any, owner: type) -> Any:
-        if not _is_installed("bpe_tokenizer_tools"):
+        if not _WITH_TOOLS:
             if self._module == "showing.notebook":
                 raise AttributeError(self._name)  # others ask `hasattr`
             if instance is None:
@@ -377,8 +435,8 @@ class _Splitter:
         self._fast: Callable[[str], list[str] | None] | None = None
         self._is_named = pattern in SPLIT_PATTERNS.values()
         self._never_empty, cut = self._is_named, _SAFE_CUT if self._is_named else None
-        if not self._is_named:
-            with contextlib.suppress(ImportError, RecursionError):  # where this module is alone
+        if _WITH_TOOLS and not self._is_named:
+            with contextlib.suppress(RecursionError):  # it is nested too deeply to take apart
                 self._never_empty, cut = _tools("patterns.safe_cuts").analyze(pattern)
         self.cut: regex.Pattern[str] | None = regex.compile(cut) if cut else None
 
@@ -386,9 +444,8 @@ class _Splitter:
         """Cut text into pre-tokens; joined, they are the text."""
         if self._until_fast > 0:  # a race between threads costs nothing but time
             self._until_fast -= len(text)
-            if self._until_fast <= 0 and self._never_empty:
-                with contextlib.suppress(ImportError):  # where this module is alone
-                    self._fast = _tools("patterns.re_dialect").finder_in_use(self.pattern)
+            if _WITH_TOOLS and self._until_fast <= 0 and self._never_empty:
+                self._fast = _tools("patterns.re_dialect").finder_in_use(self.pattern)
         pretokens = self._fast(text) if self._fast else None
         seconds = None if self._is_named else _LEAST_SECONDS + len(text) / 100_000
         try:
@@ -749,12 +806,9 @@ def _read_file(path: Path, limit: int = _MAX_FILE_BYTES) -> bytes | None:
 
 def _transactions(folder: Path) -> Any:
     """Return what reads and saves the files of a directory all at once; alone, one by one."""
-    purpose = f"{folder / _JOURNAL}, left by a save that was interrupted,"
-    try:
+    if _WITH_TOOLS or (folder / _JOURNAL).exists():
+        purpose = f"{folder / _JOURNAL}, left by a save that was interrupted,"
         return _tools("support.transactions", purpose)
-    except ImportError:
-        if (folder / _JOURNAL).exists():
-            raise
     return argparse.Namespace(
         read_files=lambda paths: {p: raw for p in paths if (raw := _read_file(p)) is not None},
         save_files=_write_files,
@@ -865,7 +919,7 @@ def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
         found = sorted(f for f in files if "/." not in f"/{f.relative_to(path).as_posix()}")
         if not found:
             raise ValueError(f"the corpus is empty: expected files in the directory {path}")
-        with contextlib.suppress(ImportError):  # alone, this file takes all of them for text
+        if _WITH_TOOLS:  # alone, this file takes all of them for text
             found = _tools("corpus.directories").only_text(found, path)
         for file in found:
             yield from _file_documents(file, text_field)
@@ -1036,7 +1090,7 @@ class PretokenCounts(dict[bytes, int]):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PretokenCounts:
         """Read what `save` wrote; raise FileFormatError if it is damaged or another file."""
-        with contextlib.suppress(ImportError):  # alone, this reads it whole, without superwords
+        if _WITH_TOOLS:  # alone, this reads it whole, without superwords
             return cast("PretokenCounts", _tools("corpus.records").load_counts(Path(path)))
         data = _JsonReader.open(Path(path))
         return _read_counts(data, data.get("counts", dict).items())
@@ -1084,9 +1138,8 @@ class _PretokenCounter:
         first = list(itertools.islice(batches, 2 if self._workers > 1 else 0))
         count = functools.partial(_count_blocks, self._pipeline.splitter.pattern)
         mapped: Any = map
-        if len(first) == 2:
-            with contextlib.suppress(ImportError):  # alone, this file counts in one process
-                mapped = _tools("corpus.process_pool").mapped_by(self._workers)
+        if _WITH_TOOLS and len(first) == 2:  # alone, this file counts in one process
+            mapped = _tools("corpus.process_pool").mapped_by(self._workers)
         for counts in mapped(count, itertools.chain(first, batches)):
             self._counts.update(counts)
 
@@ -1212,9 +1265,8 @@ def _is_watched(verbose: bool | None) -> bool:  # None: only if someone is watch
 
 def _progress(what: str, unit: str, total: Any, verbose: bool | None) -> Any:
     """Return a progress bar on stderr, to call with amounts; without the tools, a silent one."""
-    if _is_watched(verbose):
-        with contextlib.suppress(ImportError):
-            return _tools("support.progress").bar(what, unit, total)
+    if _WITH_TOOLS and _is_watched(verbose):
+        return _tools("support.progress").bar(what, unit, total)
     return contextlib.nullcontext(lambda amount: None)
 
 
@@ -1895,6 +1947,86 @@ def _is_plain(data: Mapping[str, Any]) -> bool:
     return isinstance(data.get("vocab"), (dict, list)) or "split_pattern" in data
 
 
+# The keys of each object in a tokenizer.json, as "key:type key:type|null"; the objects in a field
+# "key:dict@part" have the keys of that part.  They are the keys that tokenizers 0.23 reads, and
+# those that older versions wrote.  HuggingFace rejects other keys at the top level and ignores
+# most others.  Here all unknown keys are errors: one may be misspelled, or change the ids in a
+# later version.
+_KEYS = {
+    "tokenizer": "version:str truncation:dict|null padding:dict|null added_tokens:list|null@added "
+    "normalizer:dict|null pre_tokenizer:dict|null post_processor:dict|null decoder:dict|null "
+    "model:dict@model",
+    "model": "type:str|null dropout:int|float|null unk_token:str|null fuse_unk:bool|null "
+    "continuing_subword_prefix:str|null end_of_word_suffix:str|null byte_fallback:bool|null "
+    "ignore_merges:bool|null vocab:dict merges:list",
+    "added": "id:int content:str single_word:bool lstrip:bool rstrip:bool normalized:bool "
+    "special:bool",
+    # Components, by their type; formats/components.py checks others.
+    **dict.fromkeys(_NORMALIZERS, ""),
+    "Split": "pattern:dict@pattern behavior:str invert:bool",
+    "pattern": "Regex:str String:str",
+    "ByteLevel": "add_prefix_space:bool trim_offsets:bool use_regex:bool",
+    "TemplateProcessing": "single:list@piece pair:list@piece special_tokens:dict",
+    "piece": "SpecialToken:dict@place Sequence:dict@place",
+    "place": "id:str type_id:int",
+    "special": "id:str ids:list tokens:list",
+}
+_KEY_TYPES = {kind.__name__: kind for kind in (bool, int, float, str, list, dict)}  # None: null
+
+
+@functools.cache
+def _parse_keys(keys: str) -> dict[str, tuple[tuple[type | None, ...], str]]:
+    """Return the types of each field, and the part that describes objects in it, or ""."""
+    found: dict[str, Any] = {}
+    for field in keys.split():
+        key, kinds, part = re.split("[:@]", f"{field}@")[:3]
+        found[key] = tuple(_KEY_TYPES.get(kind) for kind in kinds.split("|")), part
+    return found
+
+
+def _check_keys(data: _JsonReader, keys: str, parts: Mapping[str, str] | None = None) -> None:
+    """Refuse keys that `keys` doesn't list, and values of other types; `parts` has its parts."""
+    known = _parse_keys(keys)
+    for key in data.data:
+        if key not in known:
+            near = difflib.get_close_matches(key[:60], known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise data.error(f"unknown key; {hint}", _shorten(key)[1:-1])
+        kinds, part = known[key]
+        is_list = isinstance(data.get(key, *kinds), list)
+        if parts and part:
+            inner = data.children(key) if is_list else [data.child(key)]
+            for child in filter(None, inner):
+                _check_keys(child, parts[part], parts)
+
+
+def _check_steps(data: _JsonReader, field: str, key: str = "") -> None:
+    """Check the keys of the components in a field, and in nested Sequences."""
+    within = _SEQUENCES[field]
+    for step in data.children(key) if key else filter(None, [data.child(field)]):
+        kind = step.get("type", str)
+        keys = f"{within}:list" if kind == "Sequence" else _KEYS.get(kind)
+        if keys is not None:
+            _check_keys(step, f"type:str {keys}", _KEYS)
+        if kind == "Sequence":
+            step.get(within, list)
+            if step.field.count(".") > 8:
+                raise step.error("sequences are nested too deeply")
+            _check_steps(step, field, within)
+        if kind == "TemplateProcessing":
+            tokens = step.child("special_tokens") or _JsonReader({}, step.path)
+            for name in tokens.data:
+                tokens.get(name, dict)
+                _check_keys(tokens.at(name, tokens.data[name]), _KEYS["special"])
+
+
+def _check_tokenizer(data: _JsonReader) -> None:
+    """Check the keys of a tokenizer.json, except those of components that _KEYS lacks."""
+    _check_keys(data, _KEYS["tokenizer"], _KEYS)
+    for field in _SEQUENCES:
+        _check_steps(data, field)
+
+
 def _steps(data: _JsonReader, field: str, key: str = "") -> Iterator[_JsonReader]:
     """Yield the components in a field, those of nested Sequences in order."""
     within = _SEQUENCES[field]
@@ -1910,10 +2042,9 @@ def _steps(data: _JsonReader, field: str, key: str = "") -> Iterator[_JsonReader
 
 def _reader_of(what: str, part: _JsonReader, key: str = "") -> Any:
     """Return the module that reads other BPE, or raise the part's error."""
-    try:
-        return _tools("formats.components", what)
-    except ImportError as error:
-        raise part.error(str(error), key) from None
+    if not _WITH_TOOLS:
+        raise part.error(f"{what} needs {_ALONE}, or {_INSTALL}", key)
+    return _tools("formats.components")
 
 
 def _read_definition(data: _JsonReader, size: int | None = None) -> Definition:
@@ -1926,8 +2057,7 @@ def _read_definition(data: _JsonReader, size: int | None = None) -> Definition:
         raise model.error(f"expected 'BPE', got {_shorten(kind)}; only BPE models are read", "type")
     if model.data.get("dropout"):
         raise model.error("is not supported here; set it to null, and pass it to encode", "dropout")
-    with contextlib.suppress(ImportError):  # alone, this module ignores unknown keys, like others
-        _tools("formats.keys").check_tokenizer(data)
+    _check_tokenizer(data)
     steps = {field: list(_steps(data, field)) for field in _SEQUENCES}
     ids = _read_vocab(model)
     added = _read_added_tokens(data, ids, len(ids) if size is None else size)
@@ -3599,7 +3729,7 @@ def _texts_to_save(tokenizer: BPETokenizer, name: str) -> tuple[str | None, ...]
 def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tuple[Any, ...]:
     """Read a tokenizer in any format; return the arguments of `_from_read`."""
     if not os.path.exists(path):  # which bears names that are too long
-        if _is_installed("bpe_tokenizer_tools"):  # which knows names, such as o200k_base
+        if _WITH_TOOLS:  # which knows names, such as o200k_base
             return cast("tuple[Any, ...]", _tools("formats.by_name").read(path, pattern, tokens))
         needs = "names such as o200k_base need bpe_tokenizer_tools: 'pip install .' in a clone"
         raise FileNotFoundError(f"{path}: no such file or directory; {needs}")
@@ -3616,7 +3746,7 @@ def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tu
         raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
     parts = _read_config(files, read := ready or _read_definition(data))
     needed = any(data.data.get(field) is not None for field in ("truncation", "padding"))
-    with contextlib.nullcontext() if needed else contextlib.suppress(ImportError):
+    if needed or _WITH_TOOLS:
         parts[2].update(_tools("formats.kept", f"truncation or padding in {path}").read(data, read))
     return (*parts, path)
 
@@ -4189,9 +4319,9 @@ class BPETokenizer:
         self, lines: Iterable[str], allowed_special: _AllowedSpecial = "none"
     ) -> Iterator[int]:
         """Yield the ids of text in pieces, such as an open file, one by one, in constant memory."""
-        with contextlib.suppress(ImportError):  # alone, this module prepares each piece by itself
-            joined = _tools("support.streaming").joined
-            lines = lines if isinstance(lines, (str, bytes)) else joined(lines)
+        if _WITH_TOOLS and not isinstance(lines, (str, bytes)):
+            # Alone, this module prepares each piece by itself.
+            lines = _tools("support.streaming").joined(lines)
         return itertools.chain.from_iterable(self.encode_streaming(lines, allowed_special))
 
     def count_tokens(
@@ -4350,7 +4480,7 @@ class BPETokenizer:
         _transactions(folder).save_files({**dict.fromkeys(paths), **dict(zip(paths, texts))})
         if _is_watched(verbose):
             print(_printable(f"Saved {now.vocab_size:,} tokens to {folder}"), file=sys.stderr)
-            with contextlib.suppress(ImportError):
+            if _WITH_TOOLS:
                 print(end=_tools("formats.loaders").notes(now), file=sys.stderr)
 
     @classmethod
@@ -4436,7 +4566,7 @@ class BPETokenizer:
         if not _names_file(where):
             how: Any = {"revision": revision, "cache_dir": cache_dir, "token": token}
             how["local_files_only"] = local_files_only
-            if _is_installed("bpe_tokenizer_tools"):
+            if _WITH_TOOLS:
                 where = _tools("formats.hub").download(where, verbose=_is_watched(verbose), **how)
             else:
                 hub = _import_optional("huggingface_hub", f"downloading {where}", "huggingface_hub")
@@ -4478,7 +4608,8 @@ class BPETokenizer:
         if not isinstance(template, (str, type(None))):
             got = type(template).__name__
             raise TypeError(f"chat_template must be a str, got {got}; see chat_templates")
-        with contextlib.suppress(ImportError):  # without Jinja, an error waits for its use
+        # Without Jinja, an error waits for the template's use.
+        if _WITH_TOOLS and _tools("chat.jinja_version").is_usable():
             _tools("chat.jinja").check(template or "")
         others = {name: own for name, own in self.chat_templates.items() if name != "default"}
         self.chat_templates = {**({} if template is None else {"default": template}), **others}
@@ -4590,7 +4721,7 @@ class BPETokenizer:
         sampling = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
         setup = {"backend": backend, "n_gpu_layers": n_gpu_layers, "n_ctx": n_ctx}
         talk = {"template": template, "system_prompt": system_prompt, "verbose": verbose}
-        run = _tools("chat.session").chat if _is_installed("bpe_tokenizer_tools") else _chat
+        run = _tools("chat.session").chat if _WITH_TOOLS else _chat
         return run(self._now, messages, model_path, **{**options, **sampling, **setup, **talk})
 
     def get_cache_stats(self) -> dict[str, float]:
@@ -4652,7 +4783,7 @@ class BPETokenizer:
 
 def _ask(name: str, tokenizer: BPETokenizer) -> Any:
     """Answer as transformers' tokenizers do; without transformers, `hasattr` is False."""
-    with contextlib.suppress(ImportError):
+    if _WITH_TOOLS and _is_installed("transformers"):
         return _tools("dropin.twin").ask(tokenizer._now, name)
     raise AttributeError(f"BPETokenizer.{name} needs transformers: pip install transformers")
 
@@ -4689,8 +4820,9 @@ class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):  # shows no None, 
 
 def _build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     kind, more = _Parser, dict[str, _Command]()
-    with contextlib.suppress(ImportError):  # two commands start sooner without them
+    if _WITH_TOOLS:
         kind = _tools("command_line").Parser
+        # Two commands start sooner without the others.
         more = {} if argv[:1] in (["encode"], ["decode"]) else _tools("commands").COMMANDS
     parser = kind(prog=_PROGRAM, description="Train and use byte-level BPE tokenizers.")
     parser.add_argument("--version", action="version", version=f"{_PROGRAM} {__version__}")
@@ -4782,8 +4914,8 @@ def _check_writable(directory: Path, force: bool = True) -> None:
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise PermissionError(f"{directory}: cannot be written to")
     found = [path for path in (*_tokenizer_files(directory), directory / _JOURNAL) if path.exists()]
-    with contextlib.suppress(ImportError):
-        found = found or _tools("formats").files_within(directory)
+    if _WITH_TOOLS and not found:
+        found = _tools("formats").files_within(directory)
     if found and not force:
         names = ", ".join(path.name for path in found)
         raise FileExistsError(f"{directory}: has a tokenizer ({names}); --force overwrites it")
@@ -5020,19 +5152,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 # The extension `_bpe_tokenizer` (accelerator/, in C) is a far faster engine with the same answers.
 # If it is not built, or with BPE_TOKENIZER_PURE=1, the engine above stays in use.
 
-_here = sys.modules.get("bpe_tokenizer") is sys.modules.get(__name__)  # no copy by another name
-if _here and os.environ.get("BPE_TOKENIZER_PURE", "0") in ("", "0"):
-    try:
-        from _bpe_tokenizer import engine as _in_c
 
-        _engine = _in_c.ENGINE
-    except ModuleNotFoundError:  # not built, or this file is alone: just slower
-        pass
-    except (AttributeError, ImportError) as error:  # of another version, or broken
-        _remedy = "install bpe-tokenizer again, or set BPE_TOKENIZER_PURE=1 to do without it"
-        warnings.warn(f"the accelerator can't be used: {error}; {_remedy}", RuntimeWarning, 2)
+def _find_engine() -> _Engine:
+    """Return the engine in C if it is there, else the one in use."""
+    # Like the tools, it takes the module of this name, not a copy by another one.
+    if __name__ != "bpe_tokenizer" or os.environ.get("BPE_TOKENIZER_PURE", "0") not in ("", "0"):
+        return _engine
+    remedy = "install bpe-tokenizer again, or set BPE_TOKENIZER_PURE=1 to do without it"
+    try:
+        package = importlib.import_module("_bpe_tokenizer")
+    except ModuleNotFoundError as error:
+        if error.name != "_bpe_tokenizer":
+            raise
+        return _engine  # this file is alone, or has the tools only: just slower
+    _check_version(package, remedy)
+    try:
+        return cast("_Engine", importlib.import_module("_bpe_tokenizer.engine").ENGINE)
+    except (AttributeError, ImportError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "_bpe_tokenizer.native":
+            return _engine  # it wasn't compiled: just slower
+        folder = os.path.dirname(str(package.__file__))
+        _refuse(f"the accelerator {__version__} in {folder} can't be used: {error}; {remedy}")
+
+
+_engine = _find_engine()
 ACCELERATED = _engine.encoder is not _Encoder
 
-if __name__ == "__main__":
+if _IS_PROGRAM:
     signal.signal(signal.SIGINT, _usual)
-    sys.exit(main())
+    sys.exit(importlib.import_module("bpe_tokenizer").main())

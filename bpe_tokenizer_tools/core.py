@@ -12,6 +12,17 @@ from typing import Any, cast
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import __version__
+
+if bpe_tokenizer.__version__ != __version__:
+    # Not an ImportError: a module older than 0.10, which doesn't look at the version of its tools,
+    # would go on without them.
+    raise RuntimeError(
+        f"bpe_tokenizer_tools {__version__} ({Path(__file__).parent}) can't be used by "
+        f"bpe_tokenizer {bpe_tokenizer.__version__} ({bpe_tokenizer.__file__}), only by "
+        f"{__version__}; copy both from one release, delete one of them, or run 'pip install .' in "
+        "a clone"
+    )
 
 # Text, bytes and patterns
 ALPHABET = bpe_tokenizer._ALPHABET
@@ -104,6 +115,9 @@ is_slow = bpe_tokenizer._is_slow
 REQUIRED = bpe_tokenizer._REQUIRED
 EMPTY = bpe_tokenizer._EMPTY
 SEQUENCES = bpe_tokenizer._SEQUENCES
+KEYS = bpe_tokenizer._KEYS
+check_keys = bpe_tokenizer._check_keys
+check_steps = bpe_tokenizer._check_steps
 JsonReader = bpe_tokenizer._JsonReader
 to_json = bpe_tokenizer._to_json
 is_plain = bpe_tokenizer._is_plain
@@ -182,6 +196,7 @@ check_writable = bpe_tokenizer._check_writable
 stdin_text = bpe_tokenizer._stdin_text
 parse_special_token = bpe_tokenizer._parse_special_token
 import_optional = bpe_tokenizer._import_optional
+is_installed = bpe_tokenizer._is_installed
 
 # Steps of a tokenizer
 allowed = BPETokenizer._allowed

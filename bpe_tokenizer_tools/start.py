@@ -1,6 +1,7 @@
 """The installed command.  While it loads, Ctrl-C ends it at once, without a traceback."""
 
 import signal
+import sys
 
 
 def main() -> int:
@@ -8,8 +9,11 @@ def main() -> int:
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if raises:  # not where a shell ignores Ctrl-C
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from bpe_tokenizer import main as run
-
+    try:
+        from bpe_tokenizer import main as run
+    except ImportError as error:  # `regex` is missing, or the parts are of different versions
+        print(f"bpe-tokenizer: error: {error}", file=sys.stderr)
+        return 1
     try:
         if raises:
             signal.signal(signal.SIGINT, signal.default_int_handler)

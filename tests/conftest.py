@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import importlib.util
 import os
 import re
@@ -308,12 +307,5 @@ def llama_cpp_source(
 
 @pytest.fixture
 def without_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the module find no bpe_tokenizer_tools."""
-    real = importlib.import_module
-
-    def missing(name: str) -> Any:
-        if name.startswith("bpe_tokenizer_tools"):
-            raise ModuleNotFoundError(name, name="bpe_tokenizer_tools")
-        return real(name)
-
-    monkeypatch.setattr(importlib, "import_module", missing)
+    """Let the module be alone, as if it had found no bpe_tokenizer_tools."""
+    monkeypatch.setattr(bpe_tokenizer, "_WITH_TOOLS", False)

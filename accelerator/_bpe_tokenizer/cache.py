@@ -73,7 +73,7 @@ def _is_usable(directory: Path) -> bool:
 def _code() -> Iterator[str]:
     """Yield the version of all code that decides how a file is read."""
     yield f"{core.__version__} {native.API} {regex.__version__} {sys.byteorder} {sys.maxsize}"
-    tools = importlib.util.find_spec("bpe_tokenizer_tools")
+    tools = importlib.util.find_spec("bpe_tokenizer_tools") if core._WITH_TOOLS else None
     folders = [Path(__file__).parent]
     if tools and tools.submodule_search_locations:
         found = tools.submodule_search_locations
@@ -99,6 +99,8 @@ def _contents(path: Path) -> dict[str, str] | None:
     """Return the hash of each file that a tokenizer is made of; None if it is not to be kept."""
     if path.is_dir():
         whole = path / "tokenizer.json"
+        if not (whole.exists() or core._WITH_TOOLS):  # the reader says what it needs them for
+            return None
         path = whole if whole.exists() else core._tools("formats").file_within(path)
     if not stat.S_ISREG(path.stat().st_mode) or path.stat().st_size > _LARGEST_SOURCE:
         return None
@@ -252,7 +254,7 @@ def read(reader: Callable[..., _Parts], *given: Any) -> _Parts:
     try:
         name = _name(reader.__name__, given) if folder() else ""
         directory = _usable_folder() if name else None
-    except (OSError, ValueError, ImportError):  # also if a file is wrong: the reader reports it
+    except (OSError, ValueError):  # also if a file is wrong: the reader reports it
         directory = None
     if not directory:
         return reader(*given)

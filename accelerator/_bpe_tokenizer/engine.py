@@ -21,8 +21,17 @@ import regex
 
 import _bpe_tokenizer.native as native  # a ModuleNotFoundError, if it was not compiled
 import bpe_tokenizer as core
+from _bpe_tokenizer import __version__
 from _bpe_tokenizer.characters import character_classes
 from _bpe_tokenizer.flat import FlatMerges, FlatTokens, FlatVocab, encoder_of
+
+if core.__version__ != __version__:
+    # Not an ImportError: a module older than 0.10 would only warn, and go on with another engine.
+    raise RuntimeError(
+        f"_bpe_tokenizer {__version__} ({__file__}) can't be used by bpe_tokenizer "
+        f"{core.__version__} ({core.__file__}), only by {__version__}; install bpe-tokenizer "
+        "again, or set BPE_TOKENIZER_PURE=1 to do without it"
+    )
 
 API = 25  # what this file asks of the extension; both count up together
 if native.API != API:
@@ -61,10 +70,9 @@ def _name_of(split_pattern: str) -> str | None:
     """Return the name of a split pattern, by any spelling of it in use."""
     if split_pattern in _NAMES:
         return _NAMES[split_pattern]
-    try:
-        spellings: dict[str, str] = core._tools("patterns.known").SPELLINGS
-    except ImportError:  # without the tools, only the module's own spellings are known
+    if not core._WITH_TOOLS:  # then only the module's own spellings are known
         return None
+    spellings: dict[str, str] = core._tools("patterns.known").SPELLINGS
     return spellings.get(split_pattern)
 
 
@@ -80,10 +88,9 @@ def _scanner_for(split_pattern: str) -> str | None:
 
 def _from_the_right(split_pattern: str) -> str | None:
     """Return the name of a scanner that cuts numbers from the right, as a pattern does."""
-    try:
-        from_the_right = core._tools("patterns.digits").digits_from_the_right
-    except ImportError:  # only the tools make such patterns
+    if not core._WITH_TOOLS:  # only they make such patterns
         return None
+    from_the_right = core._tools("patterns.digits").digits_from_the_right
     names = (name for name in _BY_THREES if from_the_right(name) == split_pattern)
     return next((f"{name}, digits from the right" for name in names), None)
 
@@ -96,10 +103,9 @@ def _is_plain(token: core.AddedToken) -> bool:
 @functools.lru_cache(maxsize=16)
 def _automaton_for(split_pattern: str) -> Any:
     """Return the automaton that cuts as a pattern does, if there is one."""
-    try:
-        tables = core._tools("patterns.automaton").automaton(split_pattern)
-    except ImportError:  # without the tools nobody takes patterns apart
+    if not core._WITH_TOOLS:  # only they take patterns apart
         return None
+    tables = core._tools("patterns.automaton").automaton(split_pattern)
     return native.automaton(*tables) if tables else None
 
 

@@ -26,7 +26,7 @@ from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 from jinja2.utils import Namespace
 
-from bpe_tokenizer_tools.chat import beginnings, limits, loops
+from bpe_tokenizer_tools.chat import beginnings, jinja_version, limits, loops
 from bpe_tokenizer_tools.chat.budget import Budget, current, limited
 from bpe_tokenizer_tools.chat.marked_text import (
     TEMPLATE,
@@ -38,7 +38,7 @@ from bpe_tokenizer_tools.chat.marked_text import (
     named,
 )
 
-if tuple(map(int, jinja2.__version__.split(".")[:3])) < (3, 1, 6):
+if not jinja_version.is_usable():
     raise ImportError(
         "a Jinja chat template needs jinja2 3.1.6, whose sandbox is safe, not "
         f"{jinja2.__version__}: pip install -U jinja2"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.chat import rendering
+from bpe_tokenizer_tools.chat import jinja_version, rendering
 from bpe_tokenizer_tools.chat.budget import ExceededError
 from bpe_tokenizer_tools.chat.encoding import CONTENT_TOKENS
 from bpe_tokenizer_tools.chat.marked_text import TEMPLATE, UNKNOWN, Marked, Origin, concat
@@ -210,10 +210,10 @@ class Renderer:
         """How far the template looks; None if it may look at all messages."""
         if self.jinja_source is None and self._source not in core.BUILT_IN:
             return None
-        try:
-            from bpe_tokenizer_tools.chat import locality
-        except ImportError:  # jinja2, which built-in templates do not need
+        if not jinja_version.is_usable():  # built-in templates do not need it
             return None
+        from bpe_tokenizer_tools.chat import locality
+
         return locality.find(self.jinja_source) if self.jinja_source else locality.Locality(heads=1)
 
     @property

@@ -33,7 +33,6 @@ import bpe_tokenizer
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, AddedToken, Definition
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import component_twin, growth
-from bpe_tokenizer_tools.formats.keys import KEYS, check
 from bpe_tokenizer_tools.patterns import algebra, timeouts
 from bpe_tokenizer_tools.patterns.families import FAMILIES, steps_of
 from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP
@@ -113,7 +112,7 @@ def read_pattern(step: core.JsonReader) -> str:
     """Read a {"String": ..} or {"Regex": ..}, and spell it for `regex`."""
     pattern = step.child("pattern")
     if pattern is not None:
-        check(pattern, KEYS["pattern"])
+        core.check_keys(pattern, core.KEYS["pattern"])
     if pattern is None or len(pattern.data) != 1:
         raise step.error("expected {'Regex': ...} or {'String': ...}", "pattern")
     if "String" in pattern.data:
@@ -460,8 +459,8 @@ _METASPACE = (  # the last two in older files
     "replacement:str prepend_scheme:str split:bool|null add_prefix_space:bool str_rep:str"
 )
 _PRE_TOKENIZERS: dict[str, tuple[Callable[[core.JsonReader], PreTokenizer], str]] = {
-    "ByteLevel": (_byte_level, KEYS["ByteLevel"]),
-    "Split": (_split, KEYS["Split"]),
+    "ByteLevel": (_byte_level, core.KEYS["ByteLevel"]),
+    "Split": (_split, core.KEYS["Split"]),
     "Digits": (_digits, "individual_digits:bool"),
     "Punctuation": (_punctuation, "behavior:str"),
     "Whitespace": (_whitespace, ""),
@@ -501,7 +500,7 @@ def _decode_replace(step: core.JsonReader) -> TokenDecoder:
     pattern = step.child("pattern")
     if pattern is None or "Regex" in pattern.data:
         raise step.error("only {'String': ...} is supported in a decoder", "pattern")
-    check(pattern, "String:str")
+    core.check_keys(pattern, "String:str")
     old, new = pattern.get("String", str).encode(), step.get("content", str).encode()
     if not old:
         raise step.error("is empty", "pattern")
@@ -563,7 +562,7 @@ def _fuse(step: core.JsonReader) -> TokenDecoder:
 
 
 _DECODERS: dict[str, tuple[Callable[[core.JsonReader], TokenDecoder], str]] = {
-    "ByteLevel": (_decode_byte_level, KEYS["ByteLevel"]),
+    "ByteLevel": (_decode_byte_level, core.KEYS["ByteLevel"]),
     "Replace": (_decode_replace, "pattern:dict content:str"),
     "ByteFallback": (_decode_byte_fallback, ""),
     "Metaspace": (_decode_metaspace, _METASPACE),
@@ -724,7 +723,7 @@ def read_components(
     }
     for field, kinds in known.items():
         for step in core.steps(data, field):
-            check(step, "type:str " + _kind(step, kinds)[1])
+            core.check_keys(step, "type:str " + _kind(step, kinds)[1])
     components = {field: data.data.get(field) for field in known}
     model = data.child("model")
     options: dict[str, Any] = {}
@@ -756,7 +755,7 @@ def read_post_processor(
     if kind not in _POST_PROCESSORS:
         known = "ByteLevel, TemplateProcessing, RobertaProcessing and BertProcessing"
         raise step.error(f"{core.shorten(kind)} is not supported, only {known}")
-    check(step, _POST_PROCESSORS[kind])
+    core.check_keys(step, _POST_PROCESSORS[kind])
     sides = []
     for name in ("cls", "sep"):
         pair = step.get(name, list)

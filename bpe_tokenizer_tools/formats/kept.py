@@ -7,7 +7,6 @@ from typing import Any, cast
 from bpe_tokenizer import Definition
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import pairs
-from bpe_tokenizer_tools.formats.keys import check
 
 _KEYS = {
     "truncation": "direction:str max_length:int strategy:str stride:int",
@@ -28,13 +27,13 @@ def read(data: core.JsonReader, definition: Definition) -> dict[str, Any]:
     nodes = {field: node for field in _LENGTHS if (node := data.child(field)) is not None}
     for field, node in nodes.items():
         strategies, limit = _LENGTHS[field]
-        check(node, _KEYS[field])
+        core.check_keys(node, _KEYS[field])
         keys = [each.partition(":")[0] for each in _KEYS[field].split()]
         values = {key: node.data.get(key) for key in keys}
         values["direction"] = values["direction"] or "Right"  # missing in older files
         if isinstance(values["strategy"], dict):  # {"Fixed": number of tokens}
             fixed = cast("core.JsonReader", node.child("strategy"))
-            check(fixed, "Fixed:int")
+            core.check_keys(fixed, "Fixed:int")
             values |= {"strategy": strategies[0], "strategy.Fixed": fixed.get("Fixed", int)}
         for key, choices in (("strategy", strategies), ("direction", ("Left", "Right"))):
             if values[key] not in choices:

@@ -28,10 +28,9 @@ from bpe_tokenizer import (
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import Source, SpecialTokens
 from bpe_tokenizer_tools.formats.components import read_pattern
-from bpe_tokenizer_tools.formats.keys import KEYS, check, check_steps
 from bpe_tokenizer_tools.formats.named import read_config, read_files
 
-_MODEL_KEYS = KEYS["model"].replace("vocab:dict", "vocab:dict|list")
+_MODEL_KEYS = core.KEYS["model"].replace("vocab:dict", "vocab:dict|list")
 _KEYS = (
     f"{_MODEL_KEYS} version:str|int|float|null name:str|null model:dict split_pattern:str|null "
     "special_tokens:dict|list|null vocab_size:int|null bos_token:str|null eos_token:str|null "
@@ -63,10 +62,10 @@ def read(
     A `split_pattern` is for a file without one; `special_tokens` are added to the file's own.
     """
     data = core.JsonReader.open(path)
-    check(data, _KEYS)
+    core.check_keys(data, _KEYS)
     model = data.child("model") or data
     if model is not data:
-        check(model, _MODEL_KEYS)
+        core.check_keys(model, _MODEL_KEYS)
         twice = [key for key in ("vocab", "merges") if key in data.data]
         if twice:
             raise data.error("is also in model; delete one of them", twice[0])
@@ -102,7 +101,7 @@ def _check_options(data: core.JsonReader, model: core.JsonReader) -> None:
                 raise reader.error(problem, key)
     if model is not data and model.data.get("unk_token"):
         raise model.error("is not supported: byte-level BPE has no unknown text", "unk_token")
-    check_steps(data, "decoder")
+    core.check_steps(data, "decoder")
     decoders = [step.data["type"] for step in core.steps(data, "decoder")]
     if decoders not in ([], ["ByteLevel"]):
         found = " + ".join(decoders)
@@ -133,7 +132,7 @@ def _pattern(data: core.JsonReader, given: str | None) -> str:
 
 def _pre_tokenizer(data: core.JsonReader) -> tuple[str, bool]:
     """Return the split pattern, and whether a space goes before the text."""
-    check_steps(data, "pre_tokenizer")
+    core.check_steps(data, "pre_tokenizer")
     steps = list(core.steps(data, "pre_tokenizer"))
     kinds = [step.data["type"] for step in steps]
     if kinds not in (["ByteLevel"], ["Split", "ByteLevel"]):
@@ -209,7 +208,7 @@ def _added_tokens(
     """Return the tokens of `added_tokens`, then those that only `special_tokens` names."""
     found: dict[str, AddedToken] = {}
     for item in data.children("added_tokens"):
-        check(item, KEYS["added"])
+        core.check_keys(item, core.KEYS["added"])
         content, id_ = item.get("content", str), item.get("id", int)
         if content in found:
             raise item.error(f"{core.shorten(content)} is listed twice", "content")

@@ -208,8 +208,9 @@ def test_answers_are_not_to_be_set(own: BPETokenizer) -> None:
         own.no_such_name  # noqa: B018
 
 
-def in_a_process(program: str) -> Any:
-    start = "import json, sys\nfrom bpe_tokenizer import BPETokenizer\ntok = BPETokenizer()\n"
+def in_a_process(program: str, before: str = "") -> Any:
+    start = "import json, sys\n"
+    start += f"{before}\nfrom bpe_tokenizer import BPETokenizer\ntok = BPETokenizer()\n"
     done = subprocess.run(
         [sys.executable, "-c", start + program],
         capture_output=True,
@@ -243,8 +244,8 @@ sys.meta_path.insert(0, Missing())
 
 def test_without_transformers_it_has_none_of_these(missing: str) -> None:
     program = f"print(json.dumps([hasattr(tok, name) for name in {NAMES}]))"
-    assert in_a_process(missing + program) == [False] * len(NAMES)
+    assert in_a_process(program, missing) == [False] * len(NAMES)
     program = "try: tok('a', 'b')\nexcept ImportError as error: print(json.dumps(str(error)))"
-    assert "a pair of texts" in in_a_process(missing + program)
+    assert "a pair of texts" in in_a_process(program, missing)
     program = "try: tok.pad\nexcept AttributeError as error: print(json.dumps(str(error)))"
-    assert "needs transformers: pip install transformers" in in_a_process(missing + program)
+    assert "needs transformers: pip install transformers" in in_a_process(program, missing)

@@ -606,11 +606,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         calls.append((list(messages), options))
         return iter(["An", "swer\x1b"])
 
-    def away(*_: object) -> None:
-        raise ImportError("no tools")
-
     monkeypatch.setattr(BPETokenizer, "chat", chat)
-    monkeypatch.setattr(bpe_tokenizer, "_tools", away)
+    monkeypatch.setattr(bpe_tokenizer, "_WITH_TOOLS", False)
     return calls
 
 

@@ -79,13 +79,11 @@ def test_the_environment_switches_it_off(engine: str, value: str) -> None:
 # -- One that does not fit ------------------------------------------------------
 
 IMPORTED = """
-    import warnings
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    try:
         import bpe_tokenizer
+    except ImportError as error:
+        raise SystemExit(f"{type(error).__name__}: {error}")
     print(bpe_tokenizer.ACCELERATED, bpe_tokenizer.BPETokenizer().encode("ab"))
-    for warning in caught:
-        print(warning.category.__name__, warning.message)
 """
 
 
@@ -109,34 +107,64 @@ NOT_COMPILED = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
         ("raise ImportError('undefined symbol')", "undefined symbol"),
     ],
 )
-def test_one_that_does_not_fit_is_noticed_and_ignored(
-    source: str, problem: str, tmp_path: Path
-) -> None:
+def test_one_that_does_not_fit_is_an_error(source: str, problem: str, tmp_path: Path) -> None:
     path = package_with(tmp_path, source)
-    done = run(IMPORTED, tmp_path, BPE_TOKENIZER_PURE="0")
-    first, warning = done.stdout.splitlines()
-    assert first == "False [97, 98]"
-    begin = f"RuntimeWarning the accelerator can't be used: {problem.format(path=path)}"
-    assert warning.startswith(begin)
-    assert "install bpe-tokenizer again" in warning
-    assert "BPE_TOKENIZER_PURE=1" in warning
+    assert_refused(tmp_path, f"{path.parent} can't be used: {problem.format(path=path)}")
 
 
-def test_a_compiled_part_of_an_older_layout_is_noticed(tmp_path: Path) -> None:
-    (tmp_path / "_bpe_tokenizer.py").write_text("API = 2")  # once it was a module by itself
-    done = run(IMPORTED, tmp_path, BPE_TOKENIZER_PURE="0")
-    first, warning = done.stdout.splitlines()
-    assert first == "False [97, 98]"
-    assert f"cannot import name 'engine' from '_bpe_tokenizer' ({tmp_path}" in warning
+def assert_refused(folder: Path, problem: str) -> None:
+    """Check that the module refuses the package in a folder, and does without if told to."""
+    done = run(IMPORTED, folder, BPE_TOKENIZER_PURE="0")
+    assert (done.returncode, done.stdout) == (1, "")
+    remedy = "; install bpe-tokenizer again, or set BPE_TOKENIZER_PURE=1 to do without it\n"
+    assert done.stderr.startswith("ImportError: ") and done.stderr.endswith(remedy), done.stderr
+    assert problem in done.stderr and bpe_tokenizer.__version__ in done.stderr
+    done = run(IMPORTED, folder, BPE_TOKENIZER_PURE="1")
+    assert (done.stdout, done.stderr) == ("False [97, 98]\n", "")
 
 
-def test_an_adapter_of_another_version_is_noticed(tmp_path: Path) -> None:
+def test_a_compiled_part_of_an_older_layout_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "_bpe_tokenizer.py"
+    path.write_text("API = 2")  # once it was a module by itself
+    assert_refused(tmp_path, f"can't use _bpe_tokenizer older than 0.10 ({path})")
+
+
+@pytest.mark.parametrize("version", ["0.9.0", "0.10.1", None])
+def test_an_engine_of_another_version_is_an_error(version: str | None, tmp_path: Path) -> None:
+    package = package_with(tmp_path, f"API = {native_api()}").with_name("__init__.py")
+    own = f'__version__ = "{bpe_tokenizer.__version__}"'
+    written = package.read_text()
+    assert written.count(own) == 1
+    package.write_text(written.replace(own, f'__version__ = "{version}"' if version else ""))
+    found = f"_bpe_tokenizer {version or 'older than 0.10'} ({package.parent})"
+    assert_refused(tmp_path, f"({Path(bpe_tokenizer.__file__)}) can't use {found}, only ")
+
+
+def test_an_engine_without_its_first_file_is_an_error(tmp_path: Path) -> None:
+    package_with(tmp_path, f"API = {native_api()}").with_name("__init__.py").unlink()
+    code = f"""
+        import sys
+        sys.path[:] = [sys.path[0], *(path for path in sys.path[1:] if {str(ROOT)!r} not in path)]
+        sys.meta_path[:] = [find for find in sys.meta_path if "editable" not in repr(find)]
+        sys.path.append({str(ROOT)!r})
+    """
+    done = run(textwrap.dedent(code) + textwrap.dedent(IMPORTED), tmp_path, BPE_TOKENIZER_PURE="0")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"_bpe_tokenizer in {tmp_path / '_bpe_tokenizer'}, which " in done.stderr
+    assert "has no __init__.py; install bpe-tokenizer again" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["flat.py", "characters.py", "engine.py"])
+def test_an_engine_that_lacks_a_file_is_an_error(name: str, tmp_path: Path) -> None:
+    native = package_with(tmp_path, f"API = {native_api()}")
+    native.with_name(name).write_text(f"import {name[:-3]}_that_is_missing")
+    assert_refused(tmp_path, f"No module named '{name[:-3]}_that_is_missing'")
+
+
+def test_an_adapter_of_another_version_is_an_error(tmp_path: Path) -> None:
     engine = package_with(tmp_path, f"API = {native_api()}").with_name("engine.py")
     engine.write_text(engine.read_text().replace("core._Encoder", "core._OldEncoder"))
-    done = run(IMPORTED, tmp_path, BPE_TOKENIZER_PURE="0")
-    first, warning = done.stdout.splitlines()
-    assert first == "False [97, 98]"
-    assert "has no attribute '_OldEncoder'" in warning
+    assert_refused(tmp_path, "has no attribute '_OldEncoder'")
 
 
 def native_api() -> int:
@@ -146,7 +174,8 @@ def native_api() -> int:
 
 def test_one_that_was_not_compiled_is_no_problem(tmp_path: Path) -> None:
     # Not just left out: an editable install would find its own instead.
-    package_with(tmp_path, "raise ModuleNotFoundError(\"No module named '_bpe_tokenizer.native'\")")
+    name = "_bpe_tokenizer.native"
+    package_with(tmp_path, f"raise ModuleNotFoundError({name!r}, name={name!r})")
     done = run(IMPORTED, tmp_path, BPE_TOKENIZER_PURE="0")
     assert (done.stdout, done.stderr) == ("False [97, 98]\n", "")
 
@@ -171,7 +200,8 @@ def test_importing_the_module_loads_no_tools(engine: str) -> None:
         print(sorted(names - {"_bpe_tokenizer.cache"}))  # needed if `regex` is not the tables' own
     """
     accelerated, tools, native = run(code).stdout.splitlines()
-    assert (accelerated, tools) == (str(engine == "accelerated"), "[]")
+    # Only the package itself, for its version.
+    assert (accelerated, tools) == (str(engine == "accelerated"), "['bpe_tokenizer_tools']")
     parts = ["", ".characters", ".engine", ".flat", ".native"]
     assert native == str([f"_bpe_tokenizer{part}" for part in parts] * (engine == "accelerated"))
 

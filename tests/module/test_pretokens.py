@@ -396,10 +396,7 @@ def test_without_the_tools_named_patterns_are_cut_alike_and_others_not_at_all(
     custom = [pattern for pattern in CUSTOM if "&&" not in pattern]
     proven = {p: bpe_tokenizer._Splitter(p) for p in (*SPLIT_PATTERNS.values(), *custom)}
 
-    def missing(module: str, purpose: str = "this") -> Any:
-        raise ImportError(module)
-
-    monkeypatch.setattr(bpe_tokenizer, "_tools", missing)
+    monkeypatch.setattr(bpe_tokenizer, "_WITH_TOOLS", False)
     for pattern, before in proven.items():
         alone = bpe_tokenizer._Splitter(pattern)
         named = pattern in SPLIT_PATTERNS.values()
