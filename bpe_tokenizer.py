@@ -194,7 +194,11 @@ _ROLE_NAMES: dict[str, tuple[str, ...]] = {
     "eos_token": ("<|end_of_text|>", "<|endoftext|>", "</s>", "<eos>", "<|eos|>"),
     "pad_token": ("<|finetune_right_pad_id|>", "<pad>", "<|pad|>", "[PAD]"),
     "unk_token": ("<unk>", "<|unk|>", "[UNK]"),
+    "sep_token": ("<sep>", "<|sep|>", "[SEP]"),
+    "cls_token": ("<cls>", "<|cls|>", "[CLS]"),
+    "mask_token": ("<mask>", "<|mask|>", "[MASK]"),
 }
+_ROLES = tuple(_ROLE_NAMES)
 
 _SURROUND = ("bos+eos", "bos", "eos", "none")  # what `add_special_tokens` puts around a text
 _UNCUT_PATTERN = r"[\s\S]+"  # everything is one pre-token
@@ -1803,11 +1807,25 @@ def _until(
 _Named = Mapping[str, Any]
 
 
+_SIDE_FILES = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+_MORE_TEMPLATES = "additional_chat_templates"  # a folder of templates by name
+
+
+def _side_files(folder: Path) -> list[Path]:
+    """Return the files that transformers puts beside a vocabulary, in any format."""
+    more = sorted(folder.glob(f"{_MORE_TEMPLATES}/*.jinja"))
+    return [*(folder / name for name in _SIDE_FILES), *more]
+
+
 def _tokenizer_files(folder: Path) -> list[Path]:
-    """Return the files of a tokenizer, HEAD first; from the fourth on, chat templates."""
-    names = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
-    named = sorted(folder.glob("additional_chat_templates/*.jinja"))
-    return [*(folder / name for name in (*names, "chat_template.jinja")), *named]
+    """Return the files of a saved tokenizer, tokenizer.json first."""
+    return [folder / "tokenizer.json", *_side_files(folder)]
 
 
 # -- Writing ------------------------------------------------------------------
@@ -1899,7 +1917,6 @@ def _template_ids(rule: _Template | str, bos_id: int | None, eos_id: int | None)
     return before, ((eos_id,) if "eos" in rule and eos_id is not None else ())
 
 
-_ROLES = tuple(_ROLE_NAMES)
 _KEPT_SETTINGS = ("model_max_length", "padding_side", "truncation_side", "name")
 
 
@@ -2227,35 +2244,256 @@ def _read_template(step: _JsonReader, added: Container[int | None]) -> _Template
 
 
 # -- The files beside it ------------------------------------------------------
-def _read_config(
-    files: dict[Path, bytes], definition: Definition
-) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str]]:
-    """Read the files beside tokenizer.json: the definition, roles, settings, chat templates."""
-    roles, templates = dict[str, str](), dict[str, str]()
-    settings: dict[str, Any] = {}
-    for path in (path for path in reversed(files) if path.suffix == ".json"):  # the first wins
-        config = _JsonReader.open(path, files[path])
+# One reader for all formats; what they mean is what transformers 5 makes of them:
+# - An `added_tokens_decoder` in tokenizer_config.json makes the older special_tokens_map.json and
+#   added_tokens.json meaningless.  Without one, special_tokens_map.json overrides the roles.
+# - Templates in .jinja files replace all those in tokenizer_config.json.
+
+_EXTRA, _ADDITIONAL = "extra_special_tokens", "additional_special_tokens"
+_ROLE_ORDER = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # in which transformers adds them
+_FILE_FLAGS = (
+    "legacy",
+    "add_prefix_space",
+    "add_bos_token",
+    "add_eos_token",
+    "clean_up_tokenization_spaces",
+)
+
+
+@dataclass
+class _SideFiles:
+    """What the files beside a vocabulary say.
+
+    `tokens` are the declared ones in the order in which transformers adds those that the vocabulary
+    lacks: by id, then those that only a role or a list names, without an id.
+    """
+
+    config: _JsonReader  # tokenizer_config.json; empty if there is none
+    names: _JsonReader | None = None  # special_tokens_map.json
+    has_decoder: bool = False  # then the flags and ids of tokens are those in `config`
+    tokens: dict[str, AddedToken] = dataclasses.field(default_factory=dict)
+    roles: dict[str, str] = dataclasses.field(default_factory=dict)
+    named: dict[str, str] = dataclasses.field(default_factory=dict)  # such as "image_token"
+    further: list[str] = dataclasses.field(default_factory=list)  # special, without a name
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    flags: dict[str, bool] = dataclasses.field(default_factory=dict)  # those of `_FILE_FLAGS`
+    templates: dict[str, str] = dataclasses.field(default_factory=dict)  # Jinja, by name
+
+
+def _read_side_files(
+    folder: Path, files: Mapping[Path, bytes], config_name: str = _SIDE_FILES[0]
+) -> _SideFiles:
+    """Read the files beside a vocabulary, of those that `_side_files` names."""
+    readers = {
+        path.name: _JsonReader.open(path, raw)
+        for path, raw in files.items()
+        if path.parent == folder and path.suffix == ".json"
+    }
+    config = readers.get(config_name) or _JsonReader({}, folder / config_name)
+    found = _SideFiles(config, readers.get("special_tokens_map.json"))
+    _read_declared_tokens(found, readers.get("added_tokens.json"))
+    _read_settings(config, found.settings)
+    for flag in _FILE_FLAGS:
+        # Some files have a number or a string here, which transformers keeps as it is.
+        if isinstance(config.data.get(flag), bool):
+            found.flags[flag] = config.data[flag]
+    in_config = _read_chat_templates(config)
+    found.templates = _read_template_files(files) or in_config
+    of_processor = readers.get("chat_template.json")  # of AutoProcessor, which has an order as well
+    if not found.templates and of_processor is not None:
+        found.templates = _read_chat_templates(of_processor)
+    found.settings["files"] = {
+        "config": config.data,
+        "names": found.names and found.names.data,
+        "in_files": found.templates != in_config,
+    }
+    return found
+
+
+def _read_declared_tokens(found: _SideFiles, older: _JsonReader | None) -> None:
+    """Read roles, named tokens and lists of tokens; `older` is added_tokens.json."""
+    config = found.config
+    decoder = config.child("added_tokens_decoder")
+    found.has_decoder = decoder is not None
+    names = None if found.has_decoder else found.names
+    roles: dict[str, AddedToken] = {}
+    for reader in filter(None, (config, names)):  # the later one wins, even with null
         for role in _ROLES:
-            value = config.get(role, str, dict, None, default=None)
-            if isinstance(value, dict):
-                value = _JsonReader(value, path, role).get("content", str)
-            if value:
-                roles[role] = value
-        _read_settings(config, settings)
-        templates = _read_chat_templates(config) or templates
-        definition = _read_config_tokens(config, definition)
-        rule: Any = config.data.get("surround")  # used if it gives the ids in tokenizer.json
-        ids = {token.content: token.id for token in definition.added}
-        ends = (ids.get(roles.get(role, "")) for role in ("bos_token", "eos_token"))
-        if rule in _SURROUND and _template_ids(rule, *ends) == definition.template:
-            definition = dataclasses.replace(definition, template=rule)
-    return definition, roles, settings, _read_template_files(files) or templates
+            if role in reader.data:
+                roles.pop(role, None)
+                if token := _declared_token(reader, role):
+                    roles[role] = token
+    named = _read_named_tokens(config, names)
+    further = _read_further_tokens(config, names)
+    found.roles = {role: token.content for role, token in roles.items()}
+    found.named = {name: token.content for name, token in named.items()}
+    found.further = [token.content for token in further]
+
+    special = {*found.roles.values(), *found.named.values()}
+    by_id: list[AddedToken] = []
+    if decoder is not None:
+        by_id = [_decoder_token(decoder, key) for key in decoder.data]
+    elif older is not None:
+        by_id = [_older_token(older, text, {*special, *found.further}) for text in older.data]
+    by_id.sort(key=lambda token: cast("int", token.id))
+    without_id = [roles[f"{name}_token"] for name in _ROLE_ORDER if f"{name}_token" in roles]
+    for token in (*by_id, *without_id, *named.values(), *further):
+        known = found.tokens.get(token.content, token)
+        if token.id is not None:  # listed twice: the flags of the later one
+            known = token
+        makes_special = token.content in special and not known.special
+        found.tokens[token.content] = (
+            dataclasses.replace(known, special=True) if makes_special else known
+        )
+
+
+def _declared_token(reader: _JsonReader, key: str, value: Any = _REQUIRED) -> AddedToken | None:
+    """Read a special token, written as text or with its flags; None for null or no text."""
+    value = reader.data.get(key) if value is _REQUIRED else value
+    if isinstance(value, dict):
+        return _flagged_token(reader.at(key, value), special=True)
+    if value is not None and not isinstance(value, str):
+        raise reader.error(f"expected str or dict or null, got {_shorten(value)}", key)
+    if value and _has_surrogate(value):
+        raise reader.error("is not valid Unicode", key)
+    return AddedToken(value) if value else None
+
+
+def _flagged_token(item: _JsonReader, special: bool, id_: int | None = None) -> AddedToken:
+    content = item.get("content", str)
+    if not content or _has_surrogate(content):
+        raise item.error("is empty, or not valid Unicode", "content")
+    special = item.get("special", bool, default=special) or id_ is None
+    flags = {
+        flag: item.get(flag, bool, default=False) for flag in ("single_word", "lstrip", "rstrip")
+    }
+    normalized = item.get("normalized", bool, default=not special)
+    return AddedToken(content, id_, **flags, normalized=normalized, special=special)
+
+
+def _decoder_token(decoder: _JsonReader, key: str) -> AddedToken:
+    """Read a token of `added_tokens_decoder`, whose key is its id."""
+    is_id = key.isascii() and key.isdecimal() and len(key) <= 10 and int(key) <= _MAX_ID
+    if not is_id:
+        raise decoder.error("expected an id and the token that has it", key)
+    return _flagged_token(decoder.at(key, decoder.data[key]), special=False, id_=int(key))
+
+
+def _older_token(older: _JsonReader, text: str, special: Container[str]) -> AddedToken:
+    """Read a token of added_tokens.json, which has only ids."""
+    id_ = older.get(text, int)
+    if not text or _has_surrogate(text) or not 0 <= id_ <= _MAX_ID:
+        raise older.error(f"expected a token and its id, got {id_}", _shorten(text))
+    is_special = text in special
+    return AddedToken(text, id_, normalized=not is_special, special=is_special)
+
+
+def _read_named_tokens(config: _JsonReader, names: _JsonReader | None) -> dict[str, AddedToken]:
+    """Read tokens with a name of the model's own, such as "image_token"."""
+    found: dict[str, AddedToken] = {}
+    for reader in filter(None, (names, config)):  # the later one wins
+        for key, value in reader.data.items():
+            is_named = key.endswith("_token") and key not in _ROLES
+            is_token = isinstance(value, str) or (
+                isinstance(value, dict) and (reader is names or "__type" in value)
+            )
+            if is_named and is_token and (token := _declared_token(reader, key)):
+                found[key] = token
+    for reader in filter(None, (config, names)):
+        mapping: Any = reader.data.get(_EXTRA)
+        for key in mapping if isinstance(mapping, dict) else ():
+            if token := _declared_token(reader, f"{_EXTRA}.{key}", mapping[key]):
+                found[key] = token
+    return found
+
+
+def _read_further_tokens(config: _JsonReader, names: _JsonReader | None) -> list[AddedToken]:
+    """Read the lists of special tokens, of which transformers passes over some."""
+    extra = config.get(_EXTRA, list, dict, None, default=None)
+    lists: list[tuple[_JsonReader, str]] = []
+    is_open = False  # whether `additional_special_tokens` elsewhere still counts
+    if isinstance(extra, list) and extra:
+        lists = [(config, _EXTRA)]
+    elif not extra and _ADDITIONAL in config.data:
+        lists = [(config, _ADDITIONAL)]
+    else:
+        is_open = isinstance(extra, dict) or _EXTRA not in config.data
+    more = names and names.get(_EXTRA, list, dict, None, default=None)
+    if names is not None and isinstance(more, list):
+        lists.append((names, _EXTRA))
+    elif isinstance(more, dict) or (is_open and more is None):
+        has = [each for each in (names, config) if each is not None and _ADDITIONAL in each.data]
+        lists = [(has[0], _ADDITIONAL)] if has else []
+    found: dict[str, AddedToken] = {}
+    for reader, key in lists:
+        for i, value in enumerate(reader.get(key, list, None, default=None) or []):
+            if token := _declared_token(reader, f"{key}[{i}]", value):
+                found.setdefault(token.content, token)
+    return list(found.values())
+
+
+def _read_beside(
+    side: _SideFiles, data: _JsonReader, definition: Definition, raw: bytes | None = None
+) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str]]:
+    """Read what is beside a tokenizer.json: the definition, roles, settings, chat templates.
+
+    Tokens that only those files declare get the next ids, as in transformers.  `raw` is the
+    content of tokenizer.json, if `data` may be without its vocabulary.
+    """
+    known = {token.content for token in definition.added}
+    new = [token for token in side.tokens.values() if token.content not in known]
+    if not side.has_decoder:  # transformers reads both files into one mapping by id
+        taken = {token.id for token in definition.added}
+        new = [token for token in new if token.id not in taken]
+    if new:
+        if raw is not None:
+            data = _JsonReader.open(data.path, raw)
+        vocab = data.data["model"]["vocab"]
+        ids = (cast("int", token.id) for token in definition.added)
+        free = itertools.count(max(len(vocab), max(ids, default=-1) + 1))
+        numbered = [
+            dataclasses.replace(token, id=vocab[token.content])
+            if token.content in vocab
+            else dataclasses.replace(token, id=next(free))
+            for token in new
+        ]
+        listed = data.get("added_tokens", list, None, default=None) or []
+        data.data["added_tokens"] = [*listed, *map(dataclasses.asdict, numbered)]
+        definition = _read_definition(data)
+    return _with_side_files(side, definition)
+
+
+def _with_side_files(
+    side: _SideFiles, definition: Definition
+) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str]]:
+    """Give a definition's tokens the flags that the files beside it declare, and its rule."""
+    special = {*side.roles.values(), *side.named.values()}
+    added = []
+    for token in definition.added:
+        declared = side.tokens.get(token.content)
+        declared_id = -1 if declared is None or declared.id is None else declared.id
+        # Without a decoder, transformers adds the tokens of both files by id, and the last wins.
+        wins = declared_id >= 0 if side.has_decoder else declared_id > cast("int", token.id)
+        if declared is not None and wins:
+            token = dataclasses.replace(declared, id=token.id)
+        if token.content in special and not token.special:
+            token = dataclasses.replace(token, special=True)
+        added.append(token)
+    definition = dataclasses.replace(definition, added=tuple(added))
+    rule: Any = side.config.data.get("surround")  # used if it gives the ids in tokenizer.json
+    ids = {token.content: token.id for token in added}
+    ends = (ids.get(side.roles.get(role, "")) for role in ("bos_token", "eos_token"))
+    if rule in _SURROUND and _template_ids(rule, *ends) == definition.template:
+        definition = dataclasses.replace(definition, template=rule)
+    settings = {**side.settings, "files": {**side.settings["files"], "added": [*ids]}}
+    return definition, side.roles, settings, side.templates
 
 
 def _read_settings(config: _JsonReader, settings: dict[str, Any]) -> None:
     """Add what tokenizer_config.json says about lengths and sides; null says nothing."""
+    data = {"model_max_length": config.data.get("max_len"), **config.data}  # its old name
     for key in _KEPT_SETTINGS:
-        value = config.data.get(key)
+        value = data.get(key)
         if key.endswith("_side") and value not in ("left", "right", None):
             raise config.error(f"expected 'left' or 'right', got {_shorten(value)}", key)
         no_limit = isinstance(value, (int, float)) and value >= 10**29  # as in transformers
@@ -2268,31 +2506,25 @@ def _is_label(name: object) -> bool:
 
 
 def _read_chat_templates(config: _JsonReader) -> dict[str, str]:
-    """Read the chat templates of tokenizer_config.json: one, or a list of named ones."""
-    value = config.get("chat_template", str, list, None, default=None)
-    named = [{"name": "default", "template": value}] if isinstance(value, str) else value or ()
-    items = (config.at(f"chat_template[{i}]", data) for i, data in enumerate(named))
+    """Read the chat templates of tokenizer_config.json: one, or named ones as list or mapping."""
+    value = config.get("chat_template", str, list, dict, None, default=None)
+    if isinstance(value, str):
+        return {"default": value}
+    if isinstance(value, dict):
+        named = config.at("chat_template", value)
+        return {name: named.get(name, str) for name in value}
+    items = [config.at(f"chat_template[{i}]", item) for i, item in enumerate(value or ())]
     return {item.get("name", str): item.get("template", str) for item in items}
 
 
 def _read_template_files(files: Mapping[Path, bytes]) -> dict[str, str]:
-    more, found = "additional_chat_templates", [path for path in files if path.suffix == ".jinja"]
-    named = {path.stem if path.parent.name == more else "default": path for path in found}
-    return {name: "".join(_decode_chunks([files[path]], path)) for name, path in named.items()}
-
-
-def _read_config_tokens(config: _JsonReader, definition: Definition) -> Definition:
-    """Check that each token that tokenizer_config.json declares is in tokenizer.json."""
-    known = {str(token.id): token for token in definition.added}
-    declared = config.child("added_tokens_decoder") or _JsonReader({}, config.path)
-    for key in declared.data:
-        item = declared.at(key, declared.data[key])
-        content = item.get("content", str)
-        if key not in known or known[key].content != content:
-            raise item.error(f"token {_shorten(content)} is not in tokenizer.json with id {key}")
-        if item.get("special", bool, default=False):
-            known[key] = dataclasses.replace(known[key], special=True)
-    return dataclasses.replace(definition, added=tuple(known.values()))
+    """Read the chat templates that are files of their own, by name."""
+    found: dict[str, str] = {}
+    for path, raw in files.items():
+        if path.suffix == ".jinja":
+            name = path.stem if path.parent.name == _MORE_TEMPLATES else "default"
+            found[name] = "".join(_decode_chunks([raw], path))
+    return found
 
 
 # == 8. Results ===============================================================
@@ -3713,17 +3945,25 @@ def _from_read(cls: type[BPETokenizer], definition: Definition, *rest: Any) -> B
     return tokenizer
 
 
-def _texts_to_save(tokenizer: BPETokenizer, name: str) -> tuple[str | None, ...]:
-    """Return the contents of tokenizer.json and the files beside it."""
+def _files_to_save(
+    tokenizer: BPETokenizer, folder: Path, name: str = "tokenizer"
+) -> dict[Path, str | None]:
+    """Return the content of each file of a directory, None for those to remove."""
     if not _is_label(name):
         problem = f"name must be a str of 1 to 100 printable characters, got {_shorten(name)}"
         raise ValueError(problem) if isinstance(name, str) else TypeError(problem)
     roles, settings, templates = tokenizer._rest()
-    label = {} if name == "tokenizer" else {"name": name}
-    config, names = _config_json(tokenizer._definition, roles, {**settings, **label}, templates)
-    only = templates["default"] if list(templates) == ["default"] else None
+    if name != "tokenizer":
+        settings = {**settings, "name": name}
+    config, names = _config_json(tokenizer._definition, roles, settings, templates)
     data = _tokenizer_json(tokenizer._definition, tokenizer._around, settings)
-    return _to_json(data), _to_json(config), _to_json(names), only
+    found: dict[Path, str | None] = dict.fromkeys(_tokenizer_files(folder))
+    found[folder / "tokenizer.json"] = _to_json(data)
+    found[folder / "tokenizer_config.json"] = _to_json(config)
+    found[folder / "special_tokens_map.json"] = _to_json(names)
+    if list(templates) == ["default"]:
+        found[folder / "chat_template.jinja"] = templates["default"]
+    return found
 
 
 def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tuple[Any, ...]:
@@ -3738,16 +3978,20 @@ def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tu
     file, files = path / "tokenizer.json" if path.is_dir() else path, {}
     if file.name == "tokenizer.json":
         files = _transactions(file.parent).read_files(_tokenizer_files(file.parent))
-    data, ready = _engine.read_json(file, files.pop(file)) if file in files else (None, None)
+    raw = files.pop(file, None)
+    data, ready = _engine.read_json(file, raw) if raw is not None else (None, None)
     if data is None or _is_plain(data.data):
         formats = _tools("formats", f"{path}: reading another format than tokenizer.json")
         return cast("tuple[Any, ...]", formats.read_parts(path, pattern, tokens))
     if pattern is not None:
         raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
-    parts = _read_config(files, read := ready or _read_definition(data))
+    if ready is None:
+        ready = _read_definition(data)
+    parts = _read_beside(_read_side_files(file.parent, files), data, ready, raw)
     needed = any(data.data.get(field) is not None for field in ("truncation", "padding"))
     if needed or _WITH_TOOLS:
-        parts[2].update(_tools("formats.kept", f"truncation or padding in {path}").read(data, read))
+        kept = _tools("formats.kept", f"truncation or padding in {path}")
+        parts[2].update(kept.read(data, dataclasses.replace(parts[0], template=ready.template)))
     return (*parts, path)
 
 
@@ -4017,10 +4261,16 @@ class BPETokenizer:
     eos_token = cast("str | None", _Attribute())  # ends a text
     pad_token = cast("str | None", _Attribute())  # fills up a batch
     unk_token = cast("str | None", _Attribute())  # replaces unknown text; byte-level BPE has none
+    sep_token = cast("str | None", _Attribute())  # separates texts, in models like BERT
+    cls_token = cast("str | None", _Attribute())  # its output stands for the whole text
+    mask_token = cast("str | None", _Attribute())  # hides a token, to be guessed
     bos_token_id = cast("int | None", _Attribute())
     eos_token_id = cast("int | None", _Attribute())
     pad_token_id = cast("int | None", _Attribute())
     unk_token_id = cast("int | None", _Attribute())
+    sep_token_id = cast("int | None", _Attribute())
+    cls_token_id = cast("int | None", _Attribute())
+    mask_token_id = cast("int | None", _Attribute())
     padding_side = cast("Any", _Attribute())  # of `encode_batch`, like the next
     truncation_side = cast("Any", _Attribute())
     model_max_length = cast("Any", _Attribute())  # where `truncation` cuts; None for no limit
@@ -4474,10 +4724,9 @@ class BPETokenizer:
         folder = Path(directory)
         if folder.exists() and not folder.is_dir():
             raise NotADirectoryError(f"{folder}: is a file; save needs a directory")
-        texts = _texts_to_save(now := self._now, name)
-        paths = _tokenizer_files(folder)
+        files = _files_to_save(now := self._now, folder, name)
         folder.mkdir(parents=True, exist_ok=True)
-        _transactions(folder).save_files({**dict.fromkeys(paths), **dict(zip(paths, texts))})
+        _transactions(folder).save_files(files)
         if _is_watched(verbose):
             print(_printable(f"Saved {now.vocab_size:,} tokens to {folder}"), file=sys.stderr)
             if _WITH_TOOLS:
@@ -4765,7 +5014,8 @@ class BPETokenizer:
             return NotImplemented
         both = self._now, other._now
         ours, theirs = (  # labels don't count
-            [each._roles, {**each._settings, "name": None}, each.chat_templates] for each in both
+            [each._roles, {**each._settings, "name": None, "files": None}, each.chat_templates]
+            for each in both
         )
         return ours == theirs and both[0].fingerprint == both[1].fingerprint
 
@@ -4789,7 +5039,7 @@ def _ask(name: str, tokenizer: BPETokenizer) -> Any:
 
 
 _names = "added_tokens_decoder all_special_ids all_special_tokens batch_decode get_added_vocab pad "
-_names += "get_special_tokens_mask init_kwargs is_fast mask_token mask_token_id name_or_path "
+_names += "get_special_tokens_mask init_kwargs is_fast name_or_path "
 for _name in (_names + "num_special_tokens_to_add save_pretrained").split():  # of training stacks
     setattr(BPETokenizer, _name, property(functools.partial(_ask, _name)))
 

@@ -31,13 +31,7 @@ from urllib.parse import urlsplit
 from bpe_tokenizer_tools import core
 
 # Fetched if they exist, before the vocabulary.
-_SIDE_FILES = (
-    "config.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-)
+_SIDE_FILES = ("config.json", *core.SIDE_FILES)
 # Each of these is a whole vocabulary.  They are megabytes, so they are not fetched if there
 # is a tokenizer.json, which says the same and more.
 _VOCABULARIES = (

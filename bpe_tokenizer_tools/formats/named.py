@@ -7,10 +7,10 @@ special_tokens_map.json and chat_template.jinja beside them, shared by all names
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from bpe_tokenizer import Definition
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import Source, SpecialTokens, kept
 from bpe_tokenizer_tools.support import transactions
@@ -33,29 +33,31 @@ def read(
     files = read_files(path)
     data = core.JsonReader.open(path, files.pop(path))
     definition = core.read_definition(data)
-    parts = read_config(path, files, definition)
-    parts[2].update(kept.read(data, definition))
+    parts = core.read_beside(side_files(path, files), data, definition)
+    parts[2].update(kept.read(data, replace(parts[0], template=definition.template)))
     return Source(data.data, *parts[1:], parts[0])
 
 
 def read_files(path: Path) -> dict[Path, bytes]:
     """Read a file and those beside it, as one save wrote them."""
-    beside = core.tokenizer_files(path.parent)[2:]
+    beside = [each for each in core.side_files(path.parent) if each != _standard(path)]
     return transactions.read_files([path, _config(path), *beside])
 
 
-def read_config(
-    path: Path, files: dict[Path, bytes], definition: Definition
-) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str]]:
+def side_files(path: Path, files: Mapping[Path, bytes]) -> core.SideFiles:
     """Read what NAME_config.json says or, if there is none, the standard files."""
     config = _config(path)
     if path.stem == "tokenizer" or config not in files:
-        return core.read_config(files, definition)
+        return core.read_side_files(path.parent, files)
     found = {config: files[config]}
     if "chat_template" not in core.JsonReader.open(config, files[config]).data:
         found |= {each: raw for each, raw in files.items() if each.suffix == ".jinja"}
-    return core.read_config(found, definition)
+    return core.read_side_files(path.parent, found, config.name)
 
 
 def _config(path: Path) -> Path:
     return path.with_name(f"{path.stem}_config.json")
+
+
+def _standard(path: Path) -> Path:
+    return path.with_name(core.SIDE_FILES[0])

@@ -28,7 +28,7 @@ from bpe_tokenizer import (
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import Source, SpecialTokens
 from bpe_tokenizer_tools.formats.components import read_pattern
-from bpe_tokenizer_tools.formats.named import read_config, read_files
+from bpe_tokenizer_tools.formats.named import read_files, side_files
 
 _MODEL_KEYS = core.KEYS["model"].replace("vocab:dict", "vocab:dict|list")
 _KEYS = (
@@ -85,7 +85,8 @@ def read(
     _check_size(data, definition)
     files = read_files(path)
     del files[path]
-    definition, roles, settings, templates = read_config(path, files, definition)
+    side = side_files(path, files)
+    definition, roles, settings, templates = core.with_side_files(side, definition)
     return Source({}, {**_roles(data), **roles}, settings, templates, definition)
 
 

@@ -586,7 +586,7 @@ def read(
         raise ValueError(f"{path}: a SentencePiece model takes no split pattern; leave it out")
     model = read_model(path)
     settings = model.path.with_name("tokenizer_config.json")
-    files = transactions.read_files([settings, *core.tokenizer_files(settings.parent)[3:]])
+    files = transactions.read_files(core.side_files(settings.parent))
     config = core.JsonReader({}, settings)
     if settings in files:
         config = core.JsonReader.open(settings, files[settings])

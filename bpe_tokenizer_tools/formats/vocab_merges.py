@@ -170,7 +170,7 @@ def read(
     # Files named "small-vocab.json" share a directory with those of others.
     standard = any(path.name == vocab for vocab, _ in _NAMES)
     merges_path = _merges_beside(path) or path
-    others = [*map(path.with_name, _OTHERS), *core.tokenizer_files(path.parent)[3:]]
+    others = [*map(path.with_name, _OTHERS), *core.side_files(path.parent)[3:]]
     files = read_files(path, merges_path, *(others if standard else ()))
     vocab = _read_vocab(path, files.pop(path))
     if merges_path not in files:
@@ -561,7 +561,7 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
         ),
         path / "tokenizer_config.json": core.to_json(config),
         path / "special_tokens_map.json": core.to_json(names),
-        **dict.fromkeys(core.tokenizer_files(path)[3:]),
+        **dict.fromkeys(core.side_files(path)[2:]),
     }
     if list(tokenizer.chat_templates) == ["default"]:
         found[path / "chat_template.jinja"] = tokenizer.chat_templates["default"]

@@ -119,17 +119,19 @@ def _finish_save(journal: Path) -> None:
 def _read_journal(journal: Path) -> dict[Path, tuple[Path, ...]]:
     """Return the two places of each file that is being saved; none if it will be removed.
 
-    The journal is untrusted: it can only rename temporary files here and remove templates.
+    The journal is untrusted: it can only rename temporary files here and remove side files.
     """
     raw = core.read_file(journal)
     places: dict[Path, tuple[Path, ...]] = {}
     for name, beside in core.JsonReader.open(journal, raw).data.items() if raw is not None else ():
         path = journal.parent / name
         if beside is None:
-            fine = re.fullmatch(r"(chat_template|additional_chat_templates/[^/\0]*)\.jinja", name)
+            is_template = re.fullmatch(r"additional_chat_templates/[^/\0]*\.jinja", name)
+            fine = bool(is_template) or name in core.SIDE_FILES
         else:
             form = rf"\.{re.escape(name)}\.[0-9a-f]{{16}}\.saving"
-            fine = re.fullmatch(r"(?!\.\.$)[^/\0]+", name) and re.fullmatch(form, str(beside))
+            is_name = re.fullmatch(r"(?!\.\.$)[^/\0]+", name)
+            fine = bool(is_name and re.fullmatch(form, str(beside)))
         if not fine or path.name != name.rpartition("/")[2]:
             problem = f"{core.shorten(beside)} is not a name that a save writes here"
             raise FileFormatError(journal, name, f"{problem}; delete this file")

@@ -69,10 +69,7 @@ class Pruned:
         folder = Path(directory)
         if folder.exists() and not folder.is_dir():
             raise NotADirectoryError(f"{folder}: is a file; save needs a directory")
-        texts = core.texts_to_save(self.tokenizer, "tokenizer")
-        paths = core.tokenizer_files(folder)
-        files: dict[Path, str | bytes | None] = dict.fromkeys(paths)
-        files.update(zip(paths, texts))
+        files: dict[Path, str | bytes | None] = {**core.files_to_save(self.tokenizer, folder)}
         files[folder / "id_map.json"] = json.dumps(self.id_map)
         files[folder / "id_map.npy"] = _npy(self.id_map)
         folder.mkdir(parents=True, exist_ok=True)

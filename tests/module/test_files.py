@@ -652,11 +652,11 @@ def test_merges_that_make_a_circle_end(tmp_path: Path) -> None:
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_configs_that_contradict_are_refused(tmp_path: Path) -> None:
+def test_damaged_configs_are_refused(tmp_path: Path) -> None:
     for change in (
-        {"bos_token": "<nothing>"},
+        {"bos_token": 5},
         {"eos_token": {"content": 5}},
-        {"added_tokens_decoder": {"97": {"content": "<s>"}}},
+        {"added_tokens_decoder": {"97": "<s>"}},
         {"added_tokens_decoder": {"x": {"content": "<s>"}}},
         {"added_tokens_decoder": {"²": {"content": "<s>"}}},
         {"padding_side": "up"},

@@ -143,7 +143,7 @@ def test_templates_in_several_places(config: Any, files: list[str], tmp_path: Pa
         ([{"name": 5, "template": "x"}], "name"),
         ([{"name": "x", "template": None}], "template"),
         (["x"], "chat_template"),
-        ({"default": "x"}, "chat_template"),
+        ({"default": 5}, "chat_template.default"),
     ],
 )
 def test_damaged_lists_are_refused(config: Any, field: str, tmp_path: Path) -> None:
