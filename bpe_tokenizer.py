@@ -2222,6 +2222,31 @@ def _read_post_processor(
     return {"template": template, "trim_offsets": trim, "keep_prefix_space": keep}
 
 
+# "A" or "B" for a text, or a token's ids; its type id
+_Pieces = list[tuple["str | tuple[int, ...]", int]]
+
+
+def _read_pieces(step: _JsonReader, field: str) -> _Pieces:
+    """Read the pieces that a TemplateProcessing makes from one text, or from a pair."""
+    tokens = step.child("special_tokens") or _JsonReader({}, step.path)
+    pieces: _Pieces = []
+    for item in step.children(field):
+        text, token = item.child("Sequence"), item.child("SpecialToken")
+        if (part := text or token) is None:
+            raise item.error("expected a Sequence or a SpecialToken")
+        name, type_id = part.get("id", str), part.get("type_id", int)
+        if text is None:
+            found = tokens.child(name)
+            if found is None:
+                raise part.error(f"{_shorten(name)} is not in special_tokens", "id")
+            pieces.append((tuple(found.get("ids", list)), type_id))
+        elif name in ("A", "B"):
+            pieces.append((name, type_id))
+        else:
+            raise part.error(f"expected 'A' or 'B', got {_shorten(name)}", "id")
+    return pieces
+
+
 def _read_template(step: _JsonReader, added: Container[int | None]) -> _Template:
     """Read which ids a TemplateProcessing puts before and after a single text."""
     sides: list[list[int]] = [[]]
@@ -2240,6 +2265,8 @@ def _read_template(step: _JsonReader, added: Container[int | None]) -> _Template
         sides[-1] += ids
     if len(sides) != 2:
         raise step.error("expected the text exactly once", "single")
+    for field in ("single", "pair"):
+        _read_pieces(step, field)  # is all of it right?
     return tuple(sides[0]), tuple(sides[1])
 
 

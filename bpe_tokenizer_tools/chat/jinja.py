@@ -699,9 +699,7 @@ def render(source: str, messages: Any, add_generation_prompt: bool, /, **variabl
     except Exception as error:  # whatever the template does with this conversation
         kind = type(error).__name__
         said = _OUR_MODULES.sub("", _OUR_FUNCTIONS.sub("a function", str(error)))
-        raise ValueError(
-            f"the chat template failed on this conversation: {kind}: {said}"
-        ) from None
+        raise ValueError(f"the chat template failed on this conversation: {kind}: {said}") from None
 
 
 def parts(

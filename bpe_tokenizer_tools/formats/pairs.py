@@ -15,13 +15,11 @@ from bpe_tokenizer import Definition
 from bpe_tokenizer_tools import core
 
 _FIELD = "post_processor"
-_TEXTS = ("A", "B")
-_Pieces = list[tuple[str | tuple[int, ...], int]]  # one of these, or a token's ids; its type id
 
 
 class _Templates(NamedTuple):
-    single: _Pieces
-    pair: _Pieces
+    single: core.Pieces
+    pair: core.Pieces
 
 
 def kept(data: core.JsonReader, definition: Definition) -> dict[str, Any]:
@@ -70,31 +68,11 @@ def _templates(written: Any, path: Path) -> _Templates:
     for step in core.steps(_reader(written, path), _FIELD):
         kind = step.data["type"]
         if kind == "TemplateProcessing":
-            found = _Templates(*(_template(step, field) for field in _Templates._fields))
+            found = _Templates(*(core.read_pieces(step, field) for field in _Templates._fields))
         elif kind != "ByteLevel":
             cls, sep = (((step.get(name, list)[1],), 0) for name in ("cls", "sep"))
-            second: _Pieces = [sep, ("B", 0), sep]
+            second: core.Pieces = [sep, ("B", 0), sep]
             if kind == "BertProcessing":
                 second = [("B", 1), (sep[0], 1)]
             found = _Templates([cls, ("A", 0), sep], [cls, ("A", 0), sep, *second])
     return found
-
-
-def _template(step: core.JsonReader, field: str) -> _Pieces:
-    tokens = step.child("special_tokens") or core.JsonReader({}, step.path)
-    pieces: _Pieces = []
-    for item in step.children(field):
-        text, token = item.child("Sequence"), item.child("SpecialToken")
-        if (part := text or token) is None:
-            raise item.error("expected a Sequence or a SpecialToken")
-        name, type_id = part.get("id", str), part.get("type_id", int)
-        if text is None:
-            found = tokens.child(name)
-            if found is None:
-                raise part.error(f"{core.shorten(name)} is not in special_tokens", "id")
-            pieces.append((tuple(found.get("ids", list)), type_id))
-        elif name in _TEXTS:
-            pieces.append((name, type_id))
-        else:
-            raise part.error(f"expected 'A' or 'B', got {core.shorten(name)}", "id")
-    return pieces

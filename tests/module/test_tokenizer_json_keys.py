@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
+import subprocess
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import regex
 from oracles import need
 
 import bpe_tokenizer
@@ -269,3 +274,97 @@ def test_nested_sequences_of_bytes_are_read(tmp_path: Path) -> None:
     ours, theirs = BPETokenizer.from_file(path), tokenizers.Tokenizer.from_file(str(path))
     assert ours.split_pattern == r"\s+|\S+"
     assert ours.encode("ab  é") == theirs.encode("ab  é", add_special_tokens=False).ids
+
+
+# -- The module alone -----------------------------------------------------------
+
+# Lists of files come by stdin, as for each there would be a process otherwise.
+OUTCOMES = """
+import json, sys, warnings
+sys.path[:0] = sys.argv[1:]
+import bpe_tokenizer
+assert bpe_tokenizer.__file__.startswith(sys.argv[1])
+assert "bpe_tokenizer_tools" not in sys.modules and not bpe_tokenizer.ACCELERATED
+warnings.simplefilter("ignore")
+exec(sys.stdin.readline().encode().decode("unicode_escape"))
+for line in sys.stdin:
+    open("tokenizer.json", "w", encoding="utf-8").write(line)
+    print(json.dumps(outcome("tokenizer.json")))
+"""
+OUTCOME = """
+def outcome(path):
+    try:
+        tokenizer = bpe_tokenizer.BPETokenizer.from_file(path)
+        ids = [tokenizer.encode(text, True, "all") for text in ("a b<s>", " x  yz!", "")]
+        return [ids, tokenizer.decode(sum(ids, []))]
+    except Exception as error:
+        return type(error).__name__, str(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a copy of the module, and one of `regex`."""
+    folder = tmp_path_factory.mktemp("alone")
+    shutil.copy(bpe_tokenizer.__file__, folder)
+    shutil.copytree(Path(regex.__file__).parent, folder / "regex")
+    return folder
+
+
+def surprises(file: Any) -> Iterator[Any]:
+    """Yield a file with each kind of surprise at each place."""
+
+    def change(node: dict[str, Any]) -> Iterator[Any]:
+        yield "an unknown key", {**node, "zzz": 1}
+        for key in node:
+            yield "a key less", {each: value for each, value in node.items() if each != key}
+            yield (
+                "a misspelled key",
+                {f"{each}s" * (each == key) or each: node[each] for each in node},
+            )
+            for value in (None, 7, "a", {}):
+                yield "another value", {**node, key: value}
+
+    yield file
+    for changed, _, _ in changes(file, change):
+        yield changed
+
+
+BYTE_LEVEL = ("whole", "normalizer NFC", "pre_tokenizer Split", "post_processor T", "truncation L")
+SOME = [
+    pytest.param(name, marks=[] if name.startswith(BYTE_LEVEL) else [pytest.mark.slow])
+    for name in FILES
+]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_the_module_alone_refuses_what_the_whole_refuses(
+    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"bpe_tokenizer": bpe_tokenizer}
+    exec(OUTCOME, names)
+    written = [json.dumps(file) for file in surprises(FILES[name])]
+    shown = OUTCOME.encode("unicode_escape").decode()
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", OUTCOMES, str(alone)],
+        input="\n".join([shown, *written]),
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == len(written) > 20
+    refused = equal = 0
+    for one, text in zip(found, written):
+        Path("tokenizer.json").write_text(text, encoding="utf-8")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            whole = [*names["outcome"]("tokenizer.json")]
+        if "needs bpe_tokenizer_tools beside" in str(one[1]):
+            refused += 1
+        else:
+            assert one == whole, text
+            equal += 1
+    # A file without parts that only the tools read must be equal with nearly all surprises.
+    assert equal > 4 * refused or "needs bpe_tokenizer_tools beside" in str(found[0][1])
