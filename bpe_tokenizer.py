@@ -3105,6 +3105,25 @@ def _check_control(segments: Iterable[_Segment], added: Collection[str], default
         raise ValueError(f"{problem} tokenizer has no tokens for: {remedy}")
 
 
+def _without_sanitizing(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without `sanitize_control_tokens`, which asks for what happens anyway."""
+    rest = dict(options)
+    asked = rest.pop("sanitize_control_tokens", None)
+    if "sanitize_control_tokens" not in options:
+        return rest
+    if not isinstance(asked, bool):
+        raise TypeError(f"sanitize_control_tokens must be True or False, got {_shorten(asked)}")
+    as_huggingface = rest.get("content_tokens") == "as-huggingface"
+    if asked and as_huggingface:
+        problem = "content_tokens='as-huggingface' recognizes tokens in user-supplied text"
+        raise ValueError(f"sanitize_control_tokens=True, but {problem}: pass only one of them")
+    if not asked and not as_huggingface:
+        problem = "user-supplied text never produces control tokens here"
+        remedy = "content_tokens='as-huggingface' recognizes those that are not special"
+        raise ValueError(f"sanitize_control_tokens=False: {problem}; {remedy}")
+    return rest
+
+
 def _built_in(template: Any, own: Mapping[str, str], added: Collection[str]) -> str | None:
     """Return the name of the built-in template to use; `own` are the tokenizer's own."""
     if template is None and not own:
@@ -3318,16 +3337,24 @@ class _Runner:
         self.context: int | None = min(limits, default=None)  # None: unknown
         self._held: list[int] | None = []  # the ids the model has read; None: unknown
         self._lock, self._numpy = threading.Lock(), importlib.import_module("numpy")
+        self._holder: threading.Thread | None = None  # the thread that last used the model
         self._load(loading)
 
     def _generate(
-        self, prompt: list[int], most: int, how: _Sampling, stops: Container[int], rows: int
+        self,
+        prompt: list[int],
+        most: int,
+        how: _Sampling,
+        stops: Container[int],
+        rows: int,
+        timeout: float | None = None,
     ) -> Iterator[int]:
         """Yield at most `most` ids that follow a prompt, up to and including one of `stops`.
 
         Only ids below `rows` are drawn: the model may have more rows than the tokenizer has
         tokens.  If a prompt continues the last call's prompt and answer, only the new part is
-        read, unless there is a seed: the last bits of the logits may differ.
+        read, unless there is a seed: the last bits of the logits may differ.  If another thread
+        uses the model, the first id waits for it, `timeout` seconds at most, or without limit.
         """
         _check_size("max_new_tokens", most, 1)
         room = most if self.context is None else min(most, self.context - len(prompt))
@@ -3336,15 +3363,18 @@ class _Runner:
             sizes = f"the prompt has {len(prompt):,} tokens and the context holds {self.context:,}"
             remedy = f"shorten the prompt or open the model with a larger n_ctx, up to {most_known}"
             raise ValueError(f"{sizes}, which leaves no room for an answer; {remedy}")
-        return self._ids(prompt, room, how, stops, rows)
+        return self._ids(prompt, room, how, stops, rows, timeout)
 
     def _ids(
-        self, prompt: list[int], most: int, how: _Sampling, stops: Container[int], rows: int
+        self,
+        prompt: list[int],
+        most: int,
+        how: _Sampling,
+        stops: Container[int],
+        rows: int,
+        timeout: float | None,
     ) -> Iterator[int]:
-        if not self._lock.acquire(blocking=False):
-            problem = "the model is busy with another call; use up or close() that iterator first"
-            raise RuntimeError(f"{self.path}: {problem}")
-        try:
+        with self._reserved(timeout):
             random, held = self._numpy.random.default_rng(how.seed), self._held or []
             # A repeated prompt is fed again, so that a repeated call repeats its answer.
             if how.seed is not None or not held or not held == prompt[: len(held)] != prompt:
@@ -3361,10 +3391,27 @@ class _Runner:
                 self._held = held
                 id_ = how.draw(logits[:rows], random)
                 yield id_
+                self._holder = threading.current_thread()  # it may be another one now
                 if id_ in stops:
                     return
                 pending = [id_]
+
+    @contextlib.contextmanager
+    def _reserved(self, timeout: float | None) -> Iterator[None]:
+        """Keep the model for one call; calls of other threads wait, `timeout` seconds at most."""
+        if self._holder is threading.current_thread():  # it would wait for itself
+            problem = "the model is busy with another call; use up or close() that iterator first"
+            raise RuntimeError(f"{self.path}: {problem}")
+        if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
+            holder = getattr(self._holder, "name", "another")  # None: it ended just now
+            problem = f"the thread {holder!r} still holds the model after {timeout:g} seconds"
+            remedy = "use up or close() the iterator of its answer, or pass a longer timeout"
+            raise TimeoutError(f"{self.path}: {problem}; {remedy}")
+        self._holder = threading.current_thread()
+        try:
+            yield
         finally:
+            self._holder = None
             self._lock.release()
 
     @contextlib.contextmanager
@@ -3646,11 +3693,23 @@ def _choices(
     return here or choices
 
 
+def _check_timeout(timeout: Any) -> float | None:
+    """Return how many seconds to wait at most; None for no limit."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout must be seconds or None, got {_shorten(timeout)}")
+    if not timeout >= 0:
+        raise ValueError(f"timeout must be 0 seconds or more, got {timeout}")
+    return None if timeout > threading.TIMEOUT_MAX else timeout
+
+
 def _cannot_use(name: str, error: ImportError) -> str:
     return f"{name} cannot be used ({error}); pip install {_RUNNERS[name].install}"
 
 
 _loaded: dict[str, _Runner] = {}  # the last one, by everything it was loaded with
+_loading_lock = threading.RLock()
 atexit.register(_loaded.clear)  # while its library still works
 
 
@@ -3681,10 +3740,11 @@ def _open_model(path: Path, backend: Any, loading: _Loading) -> _Runner:
         made = [each.stat().st_mtime_ns for each in (path, *path.glob("*"))]
         key = repr((name, loading, files, path.resolve(), made))
         try:
-            if key not in _loaded:
-                _loaded.clear()
-                _loaded[key] = _RUNNERS[name](files, loading)
-            return _loaded[key]
+            with _loading_lock:  # threads share one model
+                if key not in _loaded:
+                    _loaded.clear()
+                    _loaded[key] = _RUNNERS[name](files, loading)
+                return _loaded[key]
         except ImportError as error:
             problems.append(_cannot_use(name, error))
     raise ImportError(f"{path}: {'; or '.join(problems)}")
@@ -3905,9 +3965,42 @@ def _encode_segments(
     return made.encode(counted) if ids is None else ids
 
 
+# The options of `BPETokenizer.chat` that are not variables of a template.
+_CHAT_OPTIONS = ("model_path", "template", "system_prompt", "max_new_tokens", "temperature")
+_CHAT_OPTIONS += ("top_p", "backend", "n_gpu_layers", "n_ctx", "verbose", "top_k", "seed", "stop")
+_CHAT_OPTIONS += ("stream", "heal", "continue_final_message", "timeout")
+_CHAT_OPTIONS += ("chat_template", "tools", "documents", "content_tokens")
+_CHAT_OPTIONS += ("sanitize_control_tokens",)
+_NAMES_ELSEWHERE = {  # what other libraries call an option
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "n_predict"), "max_new_tokens"),
+    **dict.fromkeys(("stop_strings", "stop_sequences", "stop_words"), "stop"),
+    **dict.fromkeys(("system", "system_message", "instructions"), "system_prompt"),
+    "random_seed": "seed",
+    "model": "model_path",
+    "context_length": "n_ctx",
+}
+
+
+def _check_options(
+    caller: str, given: Iterable[str], known: Collection[str], reads: Callable[[str], bool]
+) -> None:
+    """Raise TypeError for options that aren't known, unless the chat template reads them."""
+    for name in given:
+        if name in known or reads(name):
+            continue
+        near = difflib.get_close_matches(name, known, 1)
+        meant = _NAMES_ELSEWHERE.get(name, name)
+        if meant in known:
+            near = [meant]
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"{caller} takes no option {name!r}{hint}")
+
+
 def _chat(tokenizer: BPETokenizer, messages: _Chat, path: _FileName, **options: Any) -> Any:
     """Let a model answer; see `BPETokenizer.chat`."""
-    given = {"top_k": 0, "seed": None, "stop": (), "stream": False, **options}
+    _check_options("chat()", options, _CHAT_OPTIONS, lambda _: False)
+    given = {"top_k": 0, "seed": None, "stop": (), "stream": False, "timeout": None, **options}
+    wait = _check_timeout(given.pop("timeout"))
     how = _Sampling(*map(given.pop, _Sampling._fields)).check()
     loading = _Loading(given.pop("n_gpu_layers"), given.pop("n_ctx"))
     names = "backend", "max_new_tokens", "stop", "stream", "verbose"
@@ -3923,7 +4016,7 @@ def _chat(tokenizer: BPETokenizer, messages: _Chat, path: _FileName, **options: 
     control = tokenizer.special_tokens.items()
     stops = {id_ for token, id_ in control if token in (*ends, tokenizer.eos_token)}
     stops |= model.stop_ids
-    ids = model._generate(prompt, most, how, stops, tokenizer.max_id + 1)
+    ids = model._generate(prompt, most, how, stops, tokenizer.max_id + 1, wait)
     said = tokenizer.decode_streaming((id_ for id_ in ids if id_ not in stops), True)
     pieces = _until(said, [each for each in ([stop] if isinstance(stop, str) else stop) if each])
     if verbose:
@@ -4876,19 +4969,26 @@ class BPETokenizer:
     # -- Chat ---
     @property
     def chat_template(self) -> str | None:
-        """The tokenizer's own chat template (Jinja), the default one of `chat_templates`."""
+        """The tokenizer's own chat template (Jinja), the default one of `chat_templates`.
+
+        Assigning a mapping of names to templates replaces all of `chat_templates`.
+        """
         return self.chat_templates.get("default")
 
     @chat_template.setter
-    def chat_template(self, template: str | None) -> None:
-        if not isinstance(template, (str, type(None))):
-            got = type(template).__name__
-            raise TypeError(f"chat_template must be a str, got {got}; see chat_templates")
-        # Without Jinja, an error waits for the template's use.
-        if _WITH_TOOLS and _tools("chat.jinja_version").is_usable():
-            _tools("chat.jinja").check(template or "")
+    def chat_template(self, template: str | Mapping[str, str] | None) -> None:
         others = {name: own for name, own in self.chat_templates.items() if name != "default"}
-        self.chat_templates = {**({} if template is None else {"default": template}), **others}
+        new: Any = {} if template is None else {"default": template}
+        if isinstance(template, Mapping):
+            others, new = {}, dict(template)
+        for name, source in new.items():
+            if not isinstance(source, str) or not isinstance(name, str):
+                got = _shorten(source if isinstance(name, str) else name)
+                raise TypeError(f"chat_template must be a str, or a mapping of str to str, got {got}")
+            # Without Jinja, an error waits for the template's use.
+            if _WITH_TOOLS and _tools("chat.jinja_version").is_usable():
+                _tools("chat.jinja").check(source)
+        self.chat_templates = {**new, **others}
 
     @overload
     def apply_chat_template(
@@ -4946,6 +5046,7 @@ class BPETokenizer:
         Returns ids, a str or a dict; for a batch, a list of these or one dict.  Raises ValueError
         if the template is damaged, rejects the messages, or writes control tokens unknown here.
         """
+        options = _without_sanitizing(options)
         asked: Any = messages
         if not isinstance(asked, (list, str, bytes, Mapping)) and isinstance(asked, Iterable):
             asked = list(asked)  # an iterator can be read once
@@ -4979,7 +5080,8 @@ class BPETokenizer:
     ) -> Any:
         """Let a model answer a conversation; with ``stream=True`` return an iterator of pieces.
 
-        Raises ValueError for another model's tokenizer.  The model stays loaded for the next call;
+        Raises ValueError for another model's tokenizer, TypeError for an unknown option, and
+        TimeoutError.  The model stays loaded for the next call;
         ``bpe_tokenizer_tools.backends.unload()`` releases it.
 
         Args:
@@ -4992,7 +5094,8 @@ class BPETokenizer:
             n_ctx: how many tokens of prompt and answer fit; 0 for the model's own limit.
             verbose: report on stderr what ran, and how fast.
             **options: ``top_k``, ``seed``, ``stop`` (strings that end the answer), ``heal`` and
-                ``continue_final_message`` (docs/healing.md), and variables of the template.
+                ``continue_final_message`` (docs/healing.md), ``timeout`` (seconds to wait for a
+                model that another thread uses), and variables that the template reads.
         """
         sampling = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
         setup = {"backend": backend, "n_gpu_layers": n_gpu_layers, "n_ctx": n_ctx}

@@ -169,6 +169,7 @@ as_plain = bpe_tokenizer._as_plain
 built_in = bpe_tokenizer._built_in
 render = bpe_tokenizer._render
 plain_text = bpe_tokenizer._plain_text
+without_sanitizing = bpe_tokenizer._without_sanitizing
 check_control = bpe_tokenizer._check_control
 missing_control = bpe_tokenizer._missing
 spells_text = bpe_tokenizer._spells_text
@@ -185,6 +186,9 @@ Mlx = bpe_tokenizer._Mlx
 OpenVino = bpe_tokenizer._OpenVino
 Transformers = bpe_tokenizer._Transformers
 until = bpe_tokenizer._until
+CHAT_OPTIONS = bpe_tokenizer._CHAT_OPTIONS
+check_options = bpe_tokenizer._check_options
+check_timeout = bpe_tokenizer._check_timeout
 choices = bpe_tokenizer._choices
 cannot_use = bpe_tokenizer._cannot_use
 

@@ -70,6 +70,7 @@ class Backend(core.Runner):
         stop_ids: Iterable[int] = (),
         n_tokens: int | None = None,
         healed: CoveringTree | None = None,
+        timeout: float | None = None,
     ) -> Generator[int, None, None]:
         """Yield the ids that the model generates after a prompt, one by one.
 
@@ -92,11 +93,15 @@ class Backend(core.Runner):
             healed: for token healing, the tree from `covering_tree`: the first ids yielded spell
                 the end of the prompt again, in one of these ways.  Then `prompt_ids` must be
                 ``healed.ids``.
+            timeout: how many seconds the first id waits at most for another thread that uses the
+                model; None waits as long as it takes.
 
         Raises:
             ValueError, TypeError: a wrong argument, immediately; a prompt that leaves no
                 room in the context.
-            RuntimeError: the model was closed, is busy with another call, or fails.
+            RuntimeError: the model was closed, or fails; or the same thread holds it, with an
+                iterator that was neither used up nor closed.
+            TimeoutError: another thread still uses the model.
         """
         if self._closed:
             raise RuntimeError(f"{self.path}: the model was released; open it again")
@@ -114,6 +119,7 @@ class Backend(core.Runner):
             how,
             frozenset(self._checked_ids("stop_ids", stop_ids)),
             self.vocab_rows if n_tokens is None else integer("n_tokens", n_tokens, 1),
+            core.check_timeout(timeout),
         )
         return self._while_open(ids)
 
@@ -170,6 +176,13 @@ class Backend(core.Runner):
         raise TypeError(f"{self.name} has no setting {setting!r} for loading a model")
 
     # -- The end ------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _reserved(self, timeout: float | None) -> Iterator[None]:
+        """Check that the model was not released while this call waited for it."""
+        with super()._reserved(timeout):
+            self._check_open()
+            yield
 
     def _check_open(self) -> None:
         if self._closed:

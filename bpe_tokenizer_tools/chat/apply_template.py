@@ -270,7 +270,6 @@ _NOT_HERE = {
     "truncation_side": "old turns are left out, never the end",
     "disallowed_special": "user-supplied text never produces control tokens here",
     "return_offsets": "it is called return_offsets_mapping= here",
-    "sanitize_control_tokens": "user-supplied text never produces control tokens here",
 }
 
 

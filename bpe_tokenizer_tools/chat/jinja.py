@@ -19,6 +19,7 @@ from string import Formatter
 from typing import Any
 
 import jinja2
+import jinja2.meta
 from jinja2 import nodes
 from jinja2.compiler import CodeGenerator, operators
 from jinja2.ext import Extension, loopcontrols
@@ -663,6 +664,13 @@ def constants_read(source: str) -> set[str]:
     # A wrapper, as `find_all` leaves out the node itself.
     constants = nodes.List(inside).find_all(nodes.Const)
     return {const.value for const in constants if isinstance(const.value, str)}
+
+
+@functools.lru_cache(maxsize=32)
+def variables(source: str) -> frozenset[str]:
+    """Return the names of the variables that a template reads and doesn't set."""
+    _compile(source)  # raises an error that says what is wrong
+    return frozenset(jinja2.meta.find_undeclared_variables(parse(source)))
 
 
 @functools.lru_cache(maxsize=32)

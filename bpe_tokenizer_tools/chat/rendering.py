@@ -66,7 +66,11 @@ def find_template(template: Any, own: Mapping[str, str], added: Collection[str])
     if template is None or callable(template):
         return template
     if not isinstance(template, str):
-        raise TypeError(f"template must be a str or a function, got {type(template).__name__}")
+        hint = ""
+        if isinstance(template, Mapping):
+            hint = "; assign named templates to tokenizer.chat_template, and pass a name here"
+        got = type(template).__name__
+        raise TypeError(f"template must be a str or a function, got {got}{hint}")
     if "{" not in template and template not in own.values():
         names = ", ".join([*own, *core.BUILT_IN])
         raise ValueError(

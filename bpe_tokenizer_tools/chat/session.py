@@ -23,6 +23,7 @@ from bpe_tokenizer import BPETokenizer, InferenceBackend
 from bpe_tokenizer_tools import backends, core
 from bpe_tokenizer_tools.backends import checks, fit
 from bpe_tokenizer_tools.chat.conversation import Conversation
+from bpe_tokenizer_tools.chat.templates import check_variables
 from bpe_tokenizer_tools.prompts.completing import beyond
 from bpe_tokenizer_tools.prompts.healing import CoveringTree
 from bpe_tokenizer_tools.support.text import say
@@ -53,6 +54,11 @@ class Reply:
         return self.new_tokens / self.seconds if self.seconds else 0.0
 
 
+_VARIABLES = ("tools", "documents", "chat_template", "content_tokens", "sanitize_control_tokens")
+_OPTIONS = ("model", "tokenizer", "template", "system_prompt", "backend", "n_gpu_layers", "n_ctx")
+_OPTIONS += _VARIABLES
+
+
 class Session:
     """A conversation with a model.
 
@@ -64,7 +70,8 @@ class Session:
         backend: as for `backends.open_model`.
         n_gpu_layers: as for `backends.open_model`.
         n_ctx: as for `backends.open_model`.
-        variables: of the template, such as ``tools`` and ``documents``.
+        variables: that the template reads, such as ``enable_thinking``; ``tools``, ``documents``
+            and ``content_tokens``.
 
     Attributes:
         tokenizer: the tokenizer in use.
@@ -75,6 +82,7 @@ class Session:
     Raises:
         ValueError: the tokenizer does not fit the model, or there is none; or the template
             writes control tokens that the tokenizer does not have.
+        TypeError: the template does not read such a variable.
         FileNotFoundError, FileFormatError, ImportError, RuntimeError: as `open_model`.
     """
 
@@ -89,11 +97,14 @@ class Session:
         n_ctx: int = 8192,
         **variables: Any,
     ) -> None:
+        if tokenizer is not None:  # the template is known before the model is looked for
+            check_variables("Session()", variables, _OPTIONS, template, tokenizer)
         files = backends.find(model, backend)
         if tokenizer is None:
             tokenizer = fit.load_own(files)
             if tokenizer is None:
                 raise ValueError(f"{model}: has no tokenizer; pass the one it was trained with")
+            check_variables("Session()", variables, _OPTIONS, template, tokenizer)
             fit.check(tokenizer, files, is_own=True)
         else:
             fit.check(tokenizer, files)
@@ -123,6 +134,7 @@ class Session:
         stop: Iterable[str] = (),
         heal: bool = False,
         continue_final_message: bool = False,
+        timeout: float | None = None,
     ) -> Iterator[str]:
         """Yield an answer, piece by piece, as the model generates it.
 
@@ -143,11 +155,15 @@ class Session:
                 token, as `bpe_tokenizer_tools.prompts.heal` does; they count as new tokens.
             continue_final_message: continue the last message, which must be the assistant's;
                 the answer is appended to it.  With `heal`, it may end within a word.
+            timeout: how many seconds to wait at most while another thread uses the model; None
+                waits as long as it takes.
 
         Raises:
             ValueError: the prompt leaves no room for an answer; an argument is wrong; the
                 template refuses the conversation.  Then `content` was not added.
-            RuntimeError: the model fails, or is busy with another session.
+            RuntimeError: the model fails; or another session of the same thread holds it, with an
+                answer that was neither used up nor closed.
+            TimeoutError: another thread still uses the model.  These two come with the first piece.
         """
         stops = checks.stop_texts(stop)
         if not isinstance(continue_final_message, bool):
@@ -176,6 +192,7 @@ class Session:
                 stop_ids := self.stop_ids,
                 n_tokens=self.tokenizer.max_id + 1,
                 healed=healed,
+                timeout=timeout,
             )
         except BaseException:
             self._take_back(content is not None)
@@ -253,8 +270,9 @@ def chat(
     **options: Any,
 ) -> Any:
     """Answer a conversation; see `BPETokenizer.chat`."""
+    check_variables("chat()", options, core.CHAT_OPTIONS, options.get("template"), tokenizer)
     names = ["max_new_tokens", "temperature", "top_p", "top_k", "seed", "stop", "heal"]
-    names.append("continue_final_message")
+    names += ["continue_final_message", "timeout"]
     sampling = {name: options.pop(name) for name in names if name in options}
     session = Session(model, tokenizer, **options)
     session.conversation.extend(messages)

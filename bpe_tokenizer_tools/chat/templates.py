@@ -14,9 +14,10 @@ from __future__ import annotations
 import bisect
 import copy
 import functools
+import inspect
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe_tokenizer import BPETokenizer
@@ -128,7 +129,7 @@ class Renderer:
     ) -> None:
         from bpe_tokenizer_tools.chat.tool_schemas import schemas
 
-        given = dict(variables)
+        given = core.without_sanitizing(variables)
         self.tokenizer = tokenizer
         self.content_tokens = given.pop("content_tokens", CONTENT_TOKENS[0])
         if self.content_tokens not in CONTENT_TOKENS:
@@ -162,6 +163,20 @@ class Renderer:
         made = getattr(self._template, "args", ())
         source = made[0] if made else None
         return source if isinstance(source, str) and source not in core.BUILT_IN else None
+
+    def reads(self, name: str) -> bool:
+        """Return whether the template reads a variable of that name."""
+        if callable(self._source):
+            try:
+                found = inspect.signature(self._source).parameters.values()
+            except ValueError:  # of a function in C
+                return True
+            return any(each.name == name or each.kind is each.VAR_KEYWORD for each in found)
+        if self.jinja_source is None:
+            return False
+        from bpe_tokenizer_tools.chat import jinja
+
+        return name in jinja.variables(self.jinja_source)
 
     def __call__(self, messages: Sequence[Message], add_generation_prompt: bool = False) -> Marked:
         """Render messages as `check_messages` gives them."""
@@ -249,6 +264,21 @@ class Renderer:
         return source in tokenizer.chat_templates.values() and any(
             name in source for name in (*roles, *core.added(tokenizer))
         )
+
+
+def check_variables(
+    caller: str,
+    given: Mapping[str, Any],
+    known: Collection[str],
+    template: Any,
+    tokenizer: BPETokenizer,
+) -> None:
+    """Raise TypeError for options that are neither known nor variables of the template."""
+    if all(name in known for name in given):
+        return  # the template need not be looked at
+    chosen = {name: given[name] for name in ("tools", "chat_template") if name in given}
+    render = Renderer(template, tokenizer, chosen)
+    core.check_options(caller, given, known, render.reads)
 
 
 def end_of_turn(render: Renderer, control: Iterable[str]) -> str | None:

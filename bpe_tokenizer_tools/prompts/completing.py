@@ -130,6 +130,9 @@ def beyond(tokenizer: BPETokenizer, ids: Iterable[int], prefix: bytes) -> Iterat
     yield from filter(None, codecs.iterdecode(pieces(), "utf-8", "replace"))
 
 
+_SAMPLING = ("max_new_tokens", "temperature", "top_p", "top_k", "seed", "timeout")
+
+
 def complete(
     tokenizer: BPETokenizer,
     prompt: str | list[int],
@@ -155,8 +158,8 @@ def complete(
         backend: how to run the model; None takes the best one installed.
         n_gpu_layers: number of layers to run on a GPU; -1 for all.
         n_ctx: context size in tokens, for prompt and answer; 0 for the model's own.
-        **sampling: ``max_new_tokens``, ``temperature``, ``top_p``, ``top_k``, ``seed`` of
-            `Backend.generate`.
+        **sampling: ``max_new_tokens``, ``temperature``, ``top_p``, ``top_k``, ``seed`` and
+            ``timeout`` of `Backend.generate`.
 
     Raises:
         ValueError: the tokenizer isn't the model's, or can't be healed (``heal=False`` works); or
@@ -165,6 +168,8 @@ def complete(
     from bpe_tokenizer_tools import backends
     from bpe_tokenizer_tools.backends import checks, fit
 
+    names = [*_SAMPLING, "heal", "stop", "stream", "backend", "n_gpu_layers", "n_ctx"]
+    core.check_options("complete()", sampling, names, lambda _: False)
     stop_texts = checks.stop_texts(stop)
     if isinstance(prompt, Mapping):
         raise TypeError("prompt must be a text or ids, got a dict; pass its input_ids")
