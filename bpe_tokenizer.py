@@ -1505,6 +1505,9 @@ class _PretokenCache(dict[str, "tuple[int, ...]"]):
 class _Encoder:
     """A definition, ready to run: turns prepared text into ids, and ids into bytes."""
 
+    # How errors="replace" handles bytes that are not UTF-8: a name that `codecs` knows.
+    replacing = "replace"
+
     def __init__(self, definition: Definition) -> None:
         self._definition = definition  # an engine may keep it in another form
         self._split = _splitter(definition.split_pattern).split
@@ -1596,7 +1599,11 @@ class _Encoder:
 
     def decode_to_str(self, ids: Any, errors: str) -> str:
         """Decode as `decode` does, and then the bytes as UTF-8."""
-        return self.decode(ids, errors).decode("utf-8", errors)
+        return self.decode(ids, errors).decode("utf-8", self.handler(errors))
+
+    def handler(self, errors: str) -> str:
+        """Return how `codecs` calls what becomes of bytes that are not UTF-8."""
+        return self.replacing if errors == "replace" else errors
 
     def without(self, ids: Any, left_out: frozenset[Any]) -> Any:  # removes some ids
         ids = _plain_ids(ids)
@@ -4730,7 +4737,8 @@ class BPETokenizer:
         """Decode ids, a list or a NumPy array or tensor of one dimension, to text.
 
         `errors` handles bytes that are not UTF-8, and unknown ids: "strict" raises
-        ValueError, "replace" gives U+FFFD, "ignore" drops them.
+        ValueError, "replace" gives U+FFFD, "ignore" drops them.  With byte fallback, each such
+        byte gives one U+FFFD, else each beginning of a character does.
         """
         now = self._now
         if skip_special_tokens or errors != "replace":
@@ -4784,7 +4792,8 @@ class BPETokenizer:
         now = self._now
         skipped = now._special_ids if skip_special_tokens else ()
         kept = (id_ for id_ in map(operator.index, ids) if id_ not in skipped)
-        return codecs.iterdecode(now._encoder.decode_pieces(kept, errors), "utf-8", errors)
+        pieces = now._encoder.decode_pieces(kept, errors)
+        return codecs.iterdecode(pieces, "utf-8", now._encoder.handler(errors))
 
     # -- Tokens ---
     def get_vocab(self) -> dict[str, int]:

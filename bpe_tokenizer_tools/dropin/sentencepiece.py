@@ -12,7 +12,6 @@ call means.
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import functools
 import importlib
@@ -28,6 +27,7 @@ from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import files_within, format_of, read_parts
 from bpe_tokenizer_tools.formats import sentencepiece as reader
+from bpe_tokenizer_tools.formats.components import ONE_BY_ONE
 from bpe_tokenizer_tools.support import offsets
 
 _library: Any = None
@@ -42,16 +42,8 @@ _INTEGERS = "Input must be an integer buffer, list of integers, or a sequence of
 _STRINGS = "List elements must be str or bytes"
 
 
-def _one_by_one(error: Any) -> tuple[str, int]:
-    """Replace a byte that doesn't begin a character with U+FFFD, as SentencePiece does."""
-    return "\ufffd", error.start + 1
-
-
-codecs.register_error("bpe_tokenizer.one_by_one", _one_by_one)
-
-
 def _to_text(raw: bytes) -> str:
-    return raw.decode("utf-8", "bpe_tokenizer.one_by_one")
+    return raw.decode("utf-8", ONE_BY_ONE)
 
 
 class _Parts(NamedTuple):

@@ -17,6 +17,7 @@ that names it.
 
 from __future__ import annotations
 
+import codecs
 import functools
 import itertools
 import json
@@ -508,6 +509,15 @@ def _decode_replace(step: core.JsonReader) -> TokenDecoder:
 
 
 _BYTE_TOKEN = re.compile(rb"<0x([0-9A-Fa-f]{2})>")
+ONE_BY_ONE = "bpe_tokenizer.one_by_one"  # a handler of errors, for `bytes.decode`
+
+
+def _one_by_one(error: Any) -> tuple[str, int]:
+    """Replace one byte with U+FFFD, as SentencePiece does; then decoding goes on after it."""
+    return "\ufffd", error.start + 1
+
+
+codecs.register_error(ONE_BY_ONE, _one_by_one)
 
 
 def _decode_byte_fallback(step: core.JsonReader) -> TokenDecoder:
@@ -577,6 +587,7 @@ class Decoder:
 
     Attributes:
         looks_ahead: whether the last token is decoded differently.
+        has_bytes: whether tokens such as <0xE4> are bytes.
     """
 
     def __init__(self, data: core.JsonReader) -> None:
@@ -607,6 +618,7 @@ class Decoder:
             else:
                 self._steps.append((kind, _made(step, _DECODERS)))
                 self.looks_ahead = self.looks_ahead or kind == "BPEDecoder"
+        self.has_bytes = any(kind == "ByteFallback" for kind, _ in self._steps)
         growth.check([(step, False) for step in steps], "decoders")
 
     def pieces(self, tokens: Iterable[Spelling | None], unknown: bytes) -> Iterator[bytes]:
@@ -1005,6 +1017,8 @@ class ComponentEncoder(core.Encoder):
         self._prefix = options.get("continuing_subword_prefix") or ""
         self._suffix = options.get("end_of_word_suffix") or ""
         self._marker = options.get("end_of_word_marker")  # a symbol; this library's own
+        if chain.decoder.has_bytes:
+            self.replacing = ONE_BY_ONE
         self._fuse_unk = bool(options.get("fuse_unk"))
         self._byte_fallback = bool(options.get("byte_fallback"))
         self._definition = definition

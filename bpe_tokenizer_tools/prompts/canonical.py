@@ -218,7 +218,7 @@ class _Reader:
         return self._encoder.stream(self._pipeline, self._text(ids, start, end))
 
     def _text(self, ids: list[int], start: int, end: int) -> Iterator[str]:
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        decoder = codecs.getincrementaldecoder("utf-8")(self._encoder.handler("replace"))
         for at in range(start, end, _BLOCK):
             yield decoder.decode(self._encoder.decode(ids[at : min(at + _BLOCK, end)], "strict"))
         yield decoder.decode(b"", final=True)
@@ -257,7 +257,8 @@ class _Reader:
         """Yield the text of ids at the start of a text and, if it differs, elsewhere."""
         at_start = self._encoder.decode(ids, "strict")
         behind = b"".join([*self._encoder.decode_pieces(ids[:1] + ids, "strict")][1:])
-        return {each.decode("utf-8", "replace"): None for each in (at_start, behind)}
+        handler = self._encoder.handler("replace")
+        return {each.decode("utf-8", handler): None for each in (at_start, behind)}
 
     def _encode(self, segments: list[tuple[str, frozenset[str]]], first: bool) -> list[int]:
         made = self._segments

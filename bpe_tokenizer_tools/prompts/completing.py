@@ -127,7 +127,8 @@ def beyond(tokenizer: BPETokenizer, ids: Iterable[int], prefix: bytes) -> Iterat
             yield piece[left:]
             left = max(0, left - len(piece))
 
-    yield from filter(None, codecs.iterdecode(pieces(), "utf-8", "replace"))
+    handler = core.encoder(tokenizer).handler("replace")
+    yield from filter(None, codecs.iterdecode(pieces(), "utf-8", handler))
 
 
 _SAMPLING = ("max_new_tokens", "temperature", "top_p", "top_k", "seed", "timeout")

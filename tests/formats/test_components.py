@@ -297,6 +297,32 @@ def test_real_text_gives_the_same_as_at_home(
         pair.assert_decoded_equal(ids)
 
 
+@pytest.mark.parametrize("family", ["llama 2", "gemma", "phi-3", "mistral v0.3"])
+def test_each_broken_byte_becomes_one_replacement(load: Callable[[str], Pair], family: str) -> None:
+    """Of a run of bytes with a broken one, the other library decodes none; here, as in
+    SentencePiece, whole characters stay."""
+    pair = load(family)
+    ids_of = {byte: pair.theirs.token_to_id(f"<0x{byte:02X}>") for byte in range(256)}
+    letter = pair.theirs.token_to_id("a")
+    broken = st.lists(st.integers(0x80, 0xBF) | st.integers(0xF5, 0xFF), min_size=1).map(bytes)
+    begun = st.sampled_from([b"\xf0\xa9", b"\xe4\xb8", b"\xc3", b"\xf0\xf0\x9f", b"\xed\xa0\x80"])
+    whole = st.sampled_from(["世é🌶", "a", "\ufffd", " x"]).map(str.encode)
+
+    @settings(max_examples=examples(60))
+    @given(st.lists(broken | begun | whole, max_size=4))
+    def check(runs: list[bytes]) -> None:
+        ids = [id_ for run in runs for id_ in [letter, *map(ids_of.__getitem__, run)]]
+        expected = pair.theirs.decode(ids, skip_special_tokens=False)
+        assert pair.ours.decode(ids) == expected
+        assert "".join(pair.ours.decode_streaming(ids)) == expected
+        assert pair.ours.decode_batch([ids]) == [expected]
+
+    check()
+    ids = [ids_of[byte] for byte in b"\xe4\xb8\x96\xe4"]
+    assert pair.ours.decode(ids) == "世\ufffd"
+    assert pair.theirs.decode(ids) == "\ufffd" * 4
+
+
 # -- One component at a time, over all of Unicode ----------------------------------------------
 
 ALONE: dict[str, tuple[Any, Any]] = {
