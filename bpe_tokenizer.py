@@ -105,6 +105,7 @@ __all__ = [
     "CL100K_SPLIT_PATTERN",
     "GPT2_SPLIT_PATTERN",
     "LLAMA3_SPECIAL_TOKENS",
+    "NORMALIZATION_VERSION",
     "SPLIT_PATTERNS",
     "AddedToken",
     "BPETokenizer",
@@ -127,6 +128,9 @@ __all__ = [
 __version__ = "0.10.0"
 
 # == 1. Constants =============================================================
+# The version of Unicode whose normal forms these are, whatever Python runs: HuggingFace's.
+NORMALIZATION_VERSION = "9.0.0"
+
 # A split pattern cuts text before any merging, and no token crosses the border of a pre-token.
 # Each pattern cuts exactly as the model of its name does.
 
@@ -480,27 +484,94 @@ _splitter = functools.lru_cache(maxsize=64)(_Splitter)
 
 # -- Normalization ------------------------------------------------------------
 _NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD")
-_LONG_MARKS = regex.compile(r"\p{M}{64,}")
+_LONG_MARKS = 64
+
+# Python's `unicodedata` follows newer versions of Unicode than `NORMALIZATION_VERSION`.
+# A character never changes the properties it once has, so only younger characters matter:
+# they stay as they are, and the text on each side of one is normalized by itself.
+#
+# The numbers are lengths of runs, in hexadecimal, from U+0000 on: first one to normalize,
+# then one to leave alone, and so on.  To leave alone are the characters that newer versions
+# normalize, up to 18.0, and those that are not assigned there, as a later one may.  Where
+# it makes the list shorter, such a run includes rare characters that no version changes.
+_YOUNGER = """
+    378 2 6 4 7 1 1 1 14 1 18d 1 26 2 32 6 37 8 1b 4 6 b 10e 1 3c 2 65 e 3b 3 30 2 f 1 1c 44
+    2a a b0 f 16 1 7 b 9 2 2 2 4 8 1 4 2 1 5 2 18 15 16 1 7 1 2 1 2 1 2 2 1 e 3 b 4 1 1 7 11
+    1c 16 13 a 5 3 18 c 21 16 13 9 2 2 2 3 5 5 4 2 8 12 1a 4 18 c 4 5 3 3 1 4 9 1 e 15 5 d 5
+    17 1 10 c 3 1 4 7 2 20 16 5 17 13 9 1 3 1 4 7 2 3b 29 2 8 1 3 1 6 4 10 2 1a 5 12 3 18 18
+    1 4 6 3 8 21 3a 4 1d 30 18 3 13 e 7 d 4 20 48 1 24 4 27 1 24 1 f 1 d 25 c6 a 179 17 29 7
+    21 17 f 1 39 7 43 2 20 3 1a 6 56 a 29d 3 59 7 15 a 18 9 14 c d 13 5e 22 1a 6 59 7 2b 5
+    46 a 1f 1 c 4 c 8 2a 12 2c 4 1a 14 3e 2 41 1 1d 2 b 16 e 2 f 41 4d 1 a6 8 3c 3 f 3 3e 45
+    2b 5 f6 5 11b 2 6 2 26 2 6 2 8 1 1 1 1 1 1 1 1f 2 35 1 f 1 e 2 6 1 13 2 3 1 9 1 65 1 c 2
+    29 3 25 b 21 f 8c 4 29a 36 714 2 17e 5 2d a 38 7 2 e 18 49 7e 22 1a 1 59 c d6 1a 50 1 56
+    2 67 5 2b 1 5e 1 56 9 30 1 df 1 718d 3 37 9 15c 14 b8 8 de 17 37 14 38 8 46 8 c 6 74 b
+    1e 3 4e 10 21 1 37 9 e e 67 18 1c 39 39 7 7e 12 2ba4 c 17 4 31 4 226e 2 6a 26 7 c 5 5 1a
+    1 5 1 1 1 2 1 2 1 2d4 6 33 1 13 1 4 4 5 1 87 4 be 3 6 2 6 2 6 2 3 3 7 1 7 1e1 2e e2 1c
+    54 2b 691 8 24 3 4 a 77 27 519 4e 31 44 3d 35 1b 27 9 60 33 2f 6e 3b 51 9 2 2 2 3 9 1 e
+    7 3 5 8b 5c 24 48 b8 36 2 26 22 45 3b 3a 63 f 50c e 4eaa 6 a 46 5156 8 1485 11d 1ba 55 1
+    47 1 2 2 1 2 2 2 4 1 c 1 1 1 7 1 41 1 4 2 8 1 7 1 1c 1 4 1 5 1 1 3 7 1 154 2 124 2 2be
+    574 7 1 11 2 7 1 2 1 5 89c 10 29 4c 4b4 4 1 1b 1 2 1 1 2 1 1 a 1 4 1 1 1 1 6 1 4 1 1 1 1
+    1 1 3 1 2 1 1 2 1 1 1 1 1 1 1 1 1 1 2 1 1 2 4 1 7 1 4 1 4 1 1 1 a 1 11 5 3 1 5 1 11 144
+    2c 4 64 3d 25 a 6c 1 42 37 1d d 2c 4 9 7 2 ae 3da 26 dc 34 38 18 28 8 1e 52 158 fda8 21e
+    c05e0
+"""
+
+
+@functools.cache
+def _younger() -> re.Pattern[str]:
+    """Compile a pattern, with a group, of a character to leave alone."""
+    borders = [*itertools.accumulate(int(length, 16) for length in _YOUNGER.split())]
+    runs = [(start, end - 1) for start, end in zip(borders[::2], borders[1::2])]
+    members = "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in runs)
+    # `re` tries ranges above U+FFFF one by one, so most characters meet a set with one.
+    below = [(first, min(last, 0xFFFF)) for first, last in runs if first <= 0xFFFF]
+    most = "".join(rf"\u{first:04x}-\u{last:04x}" for first, last in below)
+    return re.compile(rf"([{most}\U00010000-\U0010ffff](?<=[{members}]))")
 
 
 def _normalize(text: str, form: str | None) -> str:
+    """Normalize text as Unicode 9.0 does."""
+    # What is normal in a newer version of Unicode is so in each older one.
     if form is None or text.isascii() or unicodedata.is_normalized(cast("Any", form), text):
         return text
-    return unicodedata.normalize(cast("Any", form), _LONG_MARKS.sub(_order_marks, text))
+    parts = _younger().split(text)  # every other one is a younger character
+    parts[::2] = [_normalize_known(part, form) for part in parts[::2]]
+    return "".join(parts)
 
 
-def _order_marks(found: regex.Match[str]) -> str:
-    """Put marks into canonical order; for long runs, `unicodedata` takes quadratic time."""
-    marks = (part for char in found[0] for part in unicodedata.normalize("NFD", char))
-    runs = itertools.groupby(marks, lambda mark: unicodedata.combining(mark) > 0)
-    return "".join(mark for _, run in runs for mark in sorted(run, key=unicodedata.combining))
+def _normalize_known(text: str, form: str) -> str:
+    """Normalize text without younger characters."""
+    return unicodedata.normalize(cast("Any", form), _order_long_marks(text, form))
 
 
-# Text can be cut before any of these, and each side normalized by itself: no form joins them to the
-# text before or reorders them.  Not here: marks, and last parts of Hangul, kana and Kirat Rai.
-_APART: regex.Pattern[str] = regex.compile(
-    r"(?r)[^\p{M}\p{Cn}\u1160-\u11ff\u3130-\u318f\uff9e-\uffdc\U00016d67\U00016d68]"
-)
+def _order_long_marks(text: str, form: str) -> str:
+    """Put long runs of marks into canonical order: `unicodedata` takes quadratic time."""
+    decompose = functools.partial(unicodedata.normalize, "NFKD" if "K" in form else "NFD")
+
+    def is_mark(char: str) -> bool:
+        return unicodedata.combining(decompose(char)[0]) > 0
+
+    parts: list[str] = []
+    done = 0
+    for at in range(_LONG_MARKS - 1, len(text), _LONG_MARKS):  # one is in each long run
+        if at < done or not is_mark(text[at]):
+            continue
+        start, end = at, at + 1
+        while start > done and is_mark(text[start - 1]):
+            start -= 1
+        while end < len(text) and is_mark(text[end]):
+            end += 1
+        if end - start >= _LONG_MARKS:
+            marks = itertools.chain.from_iterable(map(decompose, text[start:end]))
+            parts += text[done:start], *sorted(marks, key=unicodedata.combining)
+            done = end
+    return "".join(parts) + text[done:]
+
+
+# Text can be cut before any of these, and each side normalized by itself: no form joins them
+# to the text before or reorders them.  Not here: marks, and last parts of Hangul and kana.
+# Each `regex` has the marks of 9.0; where it has more, text is only cut less often.
+_APART: regex.Pattern[str] = regex.compile(r"(?r)[^\p{M}\u1160-\u11ff\u3130-\u318f\uff9e-\uffdc]")
 
 _Span = tuple[int, int]  # start and end, as in a slice
 

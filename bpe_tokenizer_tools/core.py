@@ -45,6 +45,7 @@ has_surrogate = bpe_tokenizer._has_surrogate
 utf8_length = bpe_tokenizer._utf8_length
 one_of = bpe_tokenizer._one_of
 normalize = bpe_tokenizer._normalize
+younger = bpe_tokenizer._younger
 APART = bpe_tokenizer._APART
 check_normalizer = bpe_tokenizer._check_normalizer
 pattern_named = bpe_tokenizer._pattern_named

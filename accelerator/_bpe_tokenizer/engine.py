@@ -728,7 +728,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def normalize(text: str, form: str | None) -> str:
-    """Return the normal form of a text; with NFC, `unicodedata` sees only what may change."""
+    """Return the normal form of a text; with NFC, Python sees only what may change."""
     if form != "NFC":
         return core._normalize(text, form)
     if native.surely_nfc(text):

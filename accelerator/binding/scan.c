@@ -215,7 +215,7 @@ static PyObject *module_classes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED
 
 PyDoc_STRVAR(surely_nfc_doc,
              "surely_nfc(text, /)\n--\n\n"
-             "Tell whether NFC surely leaves a text as it is, in every version of Unicode.");
+             "Tell whether NFC surely leaves a text as it is.");
 
 static PyObject *module_surely_nfc(PyObject *Py_UNUSED(module), PyObject *text)
 {

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whether NFC certainly leaves a text as it is, in every version of Unicode.  If false, it still
- * may.  The characters have `width` bytes: 1, 2 or 4. */
+/* Whether NFC certainly leaves a text as it is, in the version of Unicode that the module
+ * normalizes by.  If false, it still may.  The characters have `width` bytes: 1, 2 or 4. */
 bool surely_nfc(const void *text, int width, size_t length);
 
 /* Whether NFC leaves a character as it is, whatever comes before it.  Only with what comes after

@@ -5,9 +5,8 @@ engine splits with; run this again when it learns a new version of Unicode.  The
 always gives the same files.  Another version that classes all characters the same gives the same
 tables, under its own name: then they are still up to date.
 
-normal_tables.h is right for every version of Unicode, and so for every Python: what it says of a
-character that is assigned never changes (unicode.org/policies/stability_policy.html), and of the
-others it says nothing.
+normal_tables.h is of the version of Unicode that the module normalizes by.  Every Python makes the
+same one: its `unicodedata` is not asked about younger characters.
 
     python accelerator/tools/make_tables.py            writes the files
     python accelerator/tools/make_tables.py --check    says whether they are up to date
@@ -16,11 +15,10 @@ others it says nothing.
 from __future__ import annotations
 
 import argparse
-import contextlib
+import os
 import re
 import sys
-import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +29,11 @@ sys.path.insert(
     0, str(ACCELERATOR / "_bpe_tokenizer")
 )  # not as a package: nothing may be compiled yet
 from characters import CHARACTER_CLASSES, character_classes  # noqa: E402
+
+os.environ["BPE_TOKENIZER_PURE"] = "1"
+sys.path.insert(0, str(ACCELERATOR.parent))
+from bpe_tokenizer_tools import core  # noqa: E402
+from bpe_tokenizer_tools.support import normal_forms  # noqa: E402
 
 HEADER = ACCELERATOR / "scan" / "unicode_tables.h"
 NORMAL_HEADER = ACCELERATOR / "scan" / "normal_tables.h"
@@ -126,7 +129,7 @@ class Kind(NamedTuple):
     combining: int = 0  # its canonical combining class
     first: bool = False  # it may compose with a second behind it
     second: bool = False  # only with the one right before it, or with one that marks are between
-    ask: bool = False  # NFC may change it, or it is not assigned
+    ask: bool = False  # NFC may change it
 
     def may_follow(self, before: Kind) -> bool:
         """Return whether NFC surely leaves this as it is, too, after another that it leaves."""
@@ -136,41 +139,28 @@ class Kind(NamedTuple):
         return not (self.second and (before.first or (self.combining and before.combining)))
 
 
-def _found(pattern: str, every: str = "".join(map(chr, range(0x110000)))) -> Iterator[int]:
-    """Yield the code points that match a pattern."""
-    for found in regex.finditer(f"(?:{pattern})+", every):
-        yield from range(*found.span())
-
-
-def _composed() -> Iterator[tuple[int, int]]:
-    """Yield (first, both) for the pairs in `_INDIC` that NFC composes."""
-    for both in _INDIC:
-        parts = unicodedata.decomposition(chr(both)).split()
-        if len(parts) == 2 and not parts[0].startswith("<"):
-            first, second = (int(part, 16) for part in parts)
-            if unicodedata.normalize("NFC", chr(first) + chr(second)) == chr(both):
-                yield first, both
-
-
 def normal_kinds() -> list[Kind]:
     """Return the kind of each code point.
 
     Source: Unicode Standard Annex 15, section 9.
     """
-    kinds = [Kind()] * 0x110000
-    for combining in range(1, 255):
-        with contextlib.suppress(regex.error):  # no character is of this class
-            for point in _found(rf"\p{{ccc={combining}}}"):
-                kinds[point] = Kind(combining)
-    for point in _found(r"\p{NFC_QC=M}"):
-        known = point in _INDIC
-        kinds[point] = Kind(kinds[point].combining, second=True) if known else Kind(ask=True)
-    for pair in _composed():  # `both` too: it falls apart before anything composes
-        for point in pair:
-            kinds[point] = Kind(first=True)
-    for point in _found(r"\p{NFC_QC=N}|\p{Cn}"):
-        kinds[point] = Kind(ask=True)
-    return kinds
+    seconds = normal_forms.composing_seconds()
+    firsts: set[str] = set()
+    for both in map(chr, _INDIC):
+        pair = normal_forms.composed_of(both)
+        if pair:  # `both` too: it falls apart before anything composes
+            firsts |= {pair[0], both}
+
+    def kind(char: str) -> Kind:
+        if core.normalize(char, "NFC") != char:
+            return Kind(ask=True)
+        if char in firsts:
+            return Kind(first=True)
+        if char in seconds and ord(char) not in _INDIC:
+            return Kind(ask=True)
+        return Kind(normal_forms.combining(char), second=char in seconds)
+
+    return [kind(chr(point)) for point in range(0x110000)]
 
 
 def normal_header() -> str:

@@ -25,12 +25,11 @@ import json
 import logging
 import os
 import tempfile
-import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import core, formats
@@ -689,7 +688,7 @@ def _encoded(
     tokenizer: BPETokenizer, peer: _Peer, text: str
 ) -> Iterator[tuple[str, list[int], list[int]]]:
     """Yield descriptions of ways to encode a text, with the ids here and there."""
-    given = unicodedata.normalize(cast("Any", peer.form), text) if peer.form else text
+    given = core.normalize(text, peer.form)
     if not peer.always:
         yield "encode", tokenizer.encode(text), list(peer.encode(given, False))
     if peer.recognizes:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import array
 import bisect
-import functools
 import itertools
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast, overload
 
 from bpe_tokenizer import AddedToken, BPETokenizer
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.support.normal_forms import combining, composing_seconds
 
 Span = tuple[int, int]  # start and end, as in a slice
 
@@ -287,23 +286,13 @@ def _cut(encoder: core.SegmentEncoder, made: Iterable[Part]) -> Iterator[Part]:
             yield part[a:b], spans[a:b]
 
 
-@functools.lru_cache(maxsize=1)
-def _back_composing() -> frozenset[str]:
-    """Characters that compose with one before them although they aren't marks."""
-    points = itertools.chain(range(0xC0, 0x3000), range(0x10000, 0x1FFFF))
-    decomposed = (unicodedata.decomposition(chr(point)).split() for point in points)
-    seconds = {chr(int(x[1], 16)) for x in decomposed if len(x) == 2 and x[0][0] != "<"}
-    hangul = map(chr, (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)))  # by algorithm
-    return frozenset(seconds) | frozenset(hangul)
-
-
 def starts_cluster(char: str) -> bool:
     """Return True if no form joins a character with the one before, or swaps the two.
 
     Source: Unicode Standard Annex 15, 9.1.
     """
-    first = char if char < "\u0300" else unicodedata.normalize("NFKD", char)[0]
-    return not unicodedata.combining(first) and first not in _back_composing()
+    first = char if char < "\u0300" else core.normalize(char, "NFKD")[0]
+    return not combining(first) and first not in composing_seconds()
 
 
 _BLOCK = 512  # characters; a block that normalizing changes is processed in detail
@@ -365,7 +354,7 @@ def _in_canonical_order(parts: Iterable[tuple[str, int]]) -> list[tuple[str, int
     """Sort marks that follow each other."""
 
     def rank(part: tuple[str, int]) -> int:
-        return unicodedata.combining(part[0])
+        return combining(part[0])
 
     runs = itertools.groupby(parts, lambda part: rank(part) > 0)
     return [part for _, run in runs for part in sorted(run, key=rank)]

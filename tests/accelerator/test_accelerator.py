@@ -505,15 +505,12 @@ _POINTS = """
 bc7 bca bd7 c46 c48 c4d c56 cbf cc2 cc6 cca ccb cd5 cd6 d3e d46 d47 d57 dca dcf dd9 dda ddc ddd ddf
 1025 1026 102e 1037 1039 1100 1161 11a8 212b 3099 304b ac00 fb1d 11131 11127 1d15e 4e2d"""
 COMPOSING = [chr(int(point, 16)) for point in _POINTS.split()]
-# Their oldest version, too: what is sure is so in all of them.
-DATABASES: list[Any] = [unicodedata, unicodedata.ucd_3_2_0]
 
 
 def check_surely_nfc(text: str) -> bool:
     sure: bool = native.surely_nfc(text)
     if sure:
-        assert unicodedata.normalize("NFC", text) == text, ascii(text)
-        assert all(each.is_normalized("NFC", text) for each in DATABASES), ascii(text)
+        assert bpe_tokenizer._normalize(text, "NFC") == text, ascii(text)
     return sure
 
 
@@ -530,7 +527,7 @@ def test_what_nfc_surely_leaves_as_it_is_for_every_character() -> None:
             assert native.surely_nfc("中" * 31 + char + after) == native.surely_nfc(
                 "中" + char + after
             )
-    assert sure > 280_000
+    assert sure > 0x110000 - 2_000  # all but what NFC changes or may compose with what is before it
 
 
 def test_pairs_that_nfc_may_compose_for_every_character_of_indic_scripts() -> None:

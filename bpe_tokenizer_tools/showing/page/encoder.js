@@ -71,7 +71,7 @@ class Reader {
 const HANGUL = 0xac00, LEADING = 0x1100, VOWEL = 0x1161, TRAILING = 0x11a7;
 const VOWELS = 21, TRAILINGS = 28, SYLLABLES = 19 * VOWELS * TRAILINGS;
 
-/** One of NFC, NFD, NFKC and NFKD, by the tables of the Python that made the page. */
+/** One of NFC, NFD, NFKC and NFKD, by the tables in the page: those of one version of Unicode. */
 class Normalizer {
   constructor(reader, form) {
     this.composes = form === "NFC" || form === "NFKC";

@@ -21,6 +21,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.algebra import WORD_CHARS
 from bpe_tokenizer_tools.showing.page import conversations
 from bpe_tokenizer_tools.showing.page.splitting import Runs, members, translate
+from bpe_tokenizer_tools.support.normal_forms import combining, composed_of
 from bpe_tokenizer_tools.support.offsets import starts_cluster
 
 
@@ -103,14 +104,14 @@ def _is_unsettled(char: str, form: str) -> bool:
 
 @functools.lru_cache(maxsize=4)
 def _normalizer(form: str) -> _Writer:
-    """Write the tables of this Python, so that the page follows the same Unicode."""
+    """Write the tables, as of `NORMALIZATION_VERSION`: browsers have others."""
     writer = _Writer()
     chars = list(map(chr, range(0x110000)))
     nothing = ("Cn", "Co", "Cs")  # unassigned, private, surrogates: they stay unchanged
     known = [char for char in chars if unicodedata.category(char) not in nothing]
     unsettled = {ord(char) for char in known if _is_unsettled(char, form)}
     writer.table(_runs(int(point in unsettled) for point in range(0x110000)))
-    writer.table(_runs(map(unicodedata.combining, chars)))
+    writer.table(_runs(map(combining, chars)))
     decomposed = "NFKD" if "K" in form else "NFD"
     hangul = range(0xAC00, 0xAC00 + 11_172)  # the page computes these
     parts = {ord(char): core.normalize(char, decomposed) for char in known}
@@ -118,19 +119,11 @@ def _normalizer(form: str) -> _Writer:
     writer.rising(parts)
     writer.numbers(map(len, parts.values()))
     writer.numbers(map(ord, "".join(parts.values())))
-    pairs = [(char, pair) for char in known for pair in [_composed_of(char)] if pair]
-    writer.numbers(pair[0] for _, pair in pairs)
-    writer.numbers(pair[1] for _, pair in pairs)
+    pairs = [(char, pair) for char in known for pair in [composed_of(char)] if pair]
+    writer.numbers(ord(pair[0]) for _, pair in pairs)
+    writer.numbers(ord(pair[1]) for _, pair in pairs)
     writer.numbers(ord(char) for char, _ in pairs)
     return writer
-
-
-def _composed_of(char: str) -> list[int]:
-    """Return the two characters that compose to this one, if any do."""
-    parts = unicodedata.decomposition(char).split()
-    if len(parts) != 2 or parts[0][0] == "<" or unicodedata.normalize("NFC", char) != char:
-        return []
-    return [int(part, 16) for part in parts]
 
 
 def pack(name: str, tokenizer: BPETokenizer) -> dict[str, Any]:
