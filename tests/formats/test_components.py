@@ -370,19 +370,9 @@ def code_points() -> str:
     return str(UNASSIGNED.normalize_str(text))
 
 
-# The other library normalizes as Unicode 9 does and leaves these, which are younger, alone.
-YOUNG = regex.compile(
-    r"[\u32ff\ua7f1-\ua7f4\uab69\U000105c9\U000105e4\U00010781-\U000107ba\U00011380-\U000113c9"
-    r"\U00011938\U00016120-\U00016129\U00016d67-\U00016d6a\U0001ccd6-\U0001ccf9\U0001e030-\U0001e06d"
-    r"\U0001f16c\U0001fbf0-\U0001fbf9]"
-)
-
-
 def is_comparable(component: str, char: str) -> bool:
     """Return whether both sides have the character in their tables."""
-    if component == "Lowercase":  # Python's own
-        return unicodedata.category(char) != "Cn"
-    return not (component.startswith("NF") and YOUNG.match(char))
+    return component != "Lowercase" or unicodedata.category(char) != "Cn"  # Python's own
 
 
 @pytest.mark.slow

@@ -273,7 +273,7 @@ def test_decode_undoes_encode(pattern: str, form: str | None) -> None:
     @settings(max_examples=examples(60))
     @given(st.one_of(ANY_TEXT, MARKS))
     def check(text: str) -> None:
-        expected = unicodedata.normalize(form, text) if form else text
+        expected = bpe._normalize(text, form)
         ids = tokenizer.encode(text)
         assert tokenizer.decode(ids, errors="strict") == expected
         assert tokenizer.decode_bytes(ids) == expected.encode()
@@ -891,7 +891,7 @@ def test_truncation_gives_a_prefix_that_fits(
     form = tokenizer.normalizer
     prefix = tokenizer.truncate(text, limit, add_special_tokens=special)
     if name != "added":  # added tokens part the text before it is normalized
-        assert unicodedata.normalize(form or "NFC", text).startswith(prefix)
+        assert bpe._normalize(text, form or "NFC").startswith(prefix)
     room = tokenizer.count_tokens(text, add_special_tokens=special)
     if prefix:
         assert tokenizer.count_tokens(prefix, add_special_tokens=special) <= limit

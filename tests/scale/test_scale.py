@@ -14,7 +14,6 @@ import os
 import sys
 import threading
 import time
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -71,7 +70,7 @@ def naive(
     for document in documents:
         cuts = "|".join(map(regex.escape, sorted(special_tokens, key=len, reverse=True)))
         for text in regex.split(cuts, document) if cuts else [document]:
-            text = unicodedata.normalize(normalizer, text) if normalizer else text
+            text = core._normalize(text, normalizer)
             end = 0
             for match in regex.finditer(SPLIT_PATTERNS.get(pattern, pattern), text):
                 counts.update([text[end : match.start()].encode(), match[0].encode()])

@@ -230,8 +230,6 @@ def test_every_character_is_normalized_as_in_python(
     found = browser.wait(script, texts)
     for text, theirs in zip(texts, found):
         ours = core._normalize(text, form)
-        if len(text) < 1000:
-            assert ours == unicodedata.normalize(form, text)  # type: ignore[arg-type]
         assert theirs == digest(map(ord, ours)), text[:40]
 
 
