@@ -265,14 +265,19 @@ SDIST = "llama-cpp-python==0.3.36"
 LLAMA_CPP = "vendor/llama.cpp/"
 
 
+def cache_folder(request: pytest.FixtureRequest, name: str, scratch: Path) -> Path:
+    """Return the folder of that name in pytest's cache; `scratch` if there is no cache."""
+    cache: Any = getattr(request.config, "cache", None)  # None with -p no:cacheprovider
+    return cache.mkdir(name) if cache else scratch
+
+
 def _find_llama_cpp_source(request: pytest.FixtureRequest, scratch: Path) -> Path:
     """Return the source distribution of llama-cpp-python: a directory or a .tar.gz."""
     given = os.environ.get("BPE_TOKENIZER_LLAMA_CPP_SOURCE")
     if given:
         assert Path(given).exists(), f"BPE_TOKENIZER_LLAMA_CPP_SOURCE={given} is not there"
         return Path(given)
-    cache: Any = getattr(request.config, "cache", None)  # None with -p no:cacheprovider
-    folder: Path = cache.mkdir("llama_cpp_source") if cache else scratch
+    folder = cache_folder(request, "llama_cpp_source", scratch)
     if not list(folder.glob("llama_cpp_python-*.tar.gz")):
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
         command += ["--no-binary", "llama-cpp-python", "--dest", str(folder), SDIST]

@@ -590,7 +590,12 @@ class Tokenizer:
             return _rebuild, (copy.deepcopy(theirs), theirs.encode_special_tokens)
 
     def __repr__(self) -> str:
-        return repr(self._theirs)
+        with self._set() as theirs:
+            return repr(theirs)
+
+    def __str__(self) -> str:  # a shorter one: it leaves out the end of long fields
+        with self._set() as theirs:
+            return str(theirs)
 
 
 def _decode(tokenizer: Any, ids: Any, skip_special_tokens: bool) -> str:
