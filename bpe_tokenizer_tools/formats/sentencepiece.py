@@ -25,6 +25,7 @@ bpe_model.cc; darts-clone for the trie of the character map.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import functools
 import graphlib
 import itertools
@@ -37,9 +38,9 @@ from typing import Any, NamedTuple
 
 from bpe_tokenizer import AddedToken, FileFormatError
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.formats import Source, SpecialTokens, read_bytes, surrounding
+from bpe_tokenizer_tools.formats import Source, SpecialTokens, beside, read_bytes
+from bpe_tokenizer_tools.formats.classes import GENERIC
 from bpe_tokenizer_tools.formats.ranks import merges_by_score
-from bpe_tokenizer_tools.support import transactions
 
 SPACE = "\u2581"  # how SentencePiece writes a space
 _MAX_CHARSMAP_BYTES = 2**20  # that of nmt_nfkc_cf has 250,000
@@ -48,7 +49,6 @@ _MAX_FIELDS = 2**20  # of one message
 _MAX_PIECES = 2**19  # the largest models in use have half of that
 _MAX_PIECE_LENGTH = 1024  # characters; SentencePiece itself learns up to 16 by default
 _MAX_STRIPPED = 1000  # leading spaces taken away in decoding
-_ADDS_BOS = ("CodeLlamaTokenizer", "CodeLlamaTokenizerFast")  # unless the file says no
 _MAX_STEPS = 2**17  # of the automaton of a character map; nmt_nfkc_cf has 28,000
 
 # -- Protobuf -----------------------------------------------------------------
@@ -581,35 +581,175 @@ def matches(path: Path, head: bytes) -> bool:
 def read(
     path: Path, split_pattern: str | None = None, special_tokens: SpecialTokens | None = None
 ) -> Source:
-    """Read a SentencePiece model."""
+    """Read a SentencePiece model, and the files that transformers puts beside it."""
     if split_pattern is not None:
         raise ValueError(f"{path}: a SentencePiece model takes no split pattern; leave it out")
     model = read_model(path)
-    settings = model.path.with_name("tokenizer_config.json")
-    files = transactions.read_files(core.side_files(settings.parent))
-    config = core.JsonReader({}, settings)
-    if settings in files:
-        config = core.JsonReader.open(settings, files[settings])
-    added = _added_tokens(model)
-    named = {**roles(model), **_configured_roles(config, added)}
+    found = beside.read(path)
+    kind = _class_of(found)
+    if kind == GENERIC:
+        model = _renamed(model, found)
+    named = _roles(model, found, kind)
+    pieces = {piece.text: id_ for id_, piece in enumerate(model.pieces)}
+    more = [AddedToken(text) for text in _CODE_LLAMA if kind == "CodeLlamaTokenizer"]
+    declared = _as_declared(beside.declared(found, named, special_tokens), model, found, kind)
+    numbered = beside.number([*declared, *more], pieces)
+    beside.check_given(path, special_tokens, numbered)
+    added = _added_tokens(model, numbered)
+    prefix = _prefix(model, found, kind)
     tokenizer = core.tokenizer_layout(
         {
-            "unk_token": named["unk_token"],
+            "unk_token": model.of_type(UNKNOWN)[0],
             "fuse_unk": True,
             "byte_fallback": model.trainer["byte_fallback"],
-            "vocab": {piece.text: id_ for id_, piece in enumerate(model.pieces)},
+            # With the added tokens, so that each keeps its id (see `Source`).
+            "vocab": {**pieces, **{token.content: token.id for token in added.values()}},
             "merges": _merges(model),
         },
-        added.values(),
+        sorted(added.values(), key=lambda token: token.id or 0),
         {
-            "normalizer": normalizer_of(model),
-            "pre_tokenizer": None,
-            "post_processor": _post_processor(config, named, added),
-            "decoder": _decoder(model),
+            "normalizer": _normalizer(model, prefix),
+            "pre_tokenizer": _PRE_TOKENIZERS.get(prefix),
+            "post_processor": beside.around(found, named, added, bos=kind == "CodeLlamaTokenizer"),
+            "decoder": _decoder(model, strips=prefix != "never"),
         },
     )
-    templates = core.read_template_files(files) or core.read_chat_templates(config)
-    return Source(tokenizer, named, chat_templates=templates)
+    return Source(tokenizer, named, found.side.settings, found.side.templates)
+
+
+# -- What the class changes -----------------------------------------------------
+# A class of transformers has default roles, and decides where the dummy prefix goes:
+#   "every"   before each piece of text between added tokens, as SentencePiece does with a text
+#   "missing" the same, unless the piece of text begins with a space
+#   "first"   at the start of the text, unless it begins with a space or an added token
+#   "never"
+
+_LLAMA_ROLES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+_DEFAULT_ROLES = {
+    "LlamaTokenizer": _LLAMA_ROLES,
+    "CodeLlamaTokenizer": _LLAMA_ROLES,
+    "GemmaTokenizer": {
+        **{"unk_token": "<unk>", "bos_token": "<bos>", "eos_token": "<eos>"},
+        **{"pad_token": "<pad>", "mask_token": "<mask>"},
+    },
+}
+_CODE_LLAMA = ("\u2581<PRE>", "\u2581<MID>", "\u2581<SUF>", "\u2581<EOT>", "<FILL_ME>")
+
+
+def _metaspace(scheme: str) -> dict[str, Any]:
+    return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": False}
+
+
+_PRE_TOKENIZERS = {"first": _metaspace("first"), "missing": _metaspace("always")}
+
+
+def _class_of(found: beside.Beside) -> str:
+    """Return the class of transformers that loads the directory, if its rules are known."""
+    kind = found.named.loaded_as
+    if kind == GENERIC or kind in _DEFAULT_ROLES:
+        return kind
+    known = ", ".join(_DEFAULT_ROLES)
+    raise found.config.error(
+        f"{kind} gives other ids than the SentencePiece model, in ways that aren't known here; "
+        f"known are {known}, and names that transformers doesn't know; to get the ids of the "
+        "model itself, load it from a directory of its own",
+        "tokenizer_class",
+    )
+
+
+def _roles(model: Model, found: beside.Beside, kind: str) -> dict[str, str]:
+    """Return the roles that the files name, the class has, or the model has."""
+    own = roles(model)
+    if found.speaks:
+        own.pop("pad_token", None)  # transformers doesn't ask the model for it
+    return found.roles(_DEFAULT_ROLES.get(kind, own))
+
+
+def _prefix(model: Model, found: beside.Beside, kind: str) -> str:
+    """Return where the dummy prefix goes, as one of the words above."""
+    by_model: bool = model.normalizer["add_dummy_prefix"]
+    legacy = found.flag("legacy", kind == GENERIC)
+    if kind == "GemmaTokenizer":
+        return "never"
+    if kind == GENERIC:
+        where = "every" if legacy else "first"
+    else:
+        asked = found.flag("add_prefix_space")
+        by_model = by_model if asked is None else asked
+        where = "missing" if legacy and kind == "LlamaTokenizer" else "first"
+    if not by_model:
+        return "never"
+    suffix = model.trainer["treat_whitespace_as_suffix"]
+    if suffix and "legacy" not in found.config.data:
+        return "every"  # nothing asks for another place
+    # With symbols, it would also go before a symbol that begins the text.
+    symbols = kind == GENERIC and where == "first" and model.of_type(USER_DEFINED)
+    if where != "every" and (suffix or symbols):
+        what = "user-defined symbols" if symbols else "white space as a suffix"
+        raise found.config.error(
+            "asks for a space before the first text only, which isn't supported for a model with "
+            f"{what}; set it to true, or load the model from a directory of its own",
+            "legacy",
+        )
+    return where
+
+
+def _as_declared(
+    declared: Iterable[AddedToken], model: Model, found: beside.Beside, kind: str
+) -> Iterator[AddedToken]:
+    """Yield the declared tokens as transformers adds them to a SentencePiece model."""
+    passed_over = _passed_over(found)
+    # There, a prefix comes after each token, so all are found in the text as given.
+    as_given = kind == GENERIC and model.normalizer["add_dummy_prefix"]
+    without_id: list[str] = []
+    known = {piece.text for piece in model.pieces}
+    for token in declared:
+        if token.content in passed_over and token.content not in known:
+            if token.id is None:
+                without_id.append(token.content)
+                continue
+            token = dataclasses.replace(token, special=False, normalized=True)
+        if as_given and token.id is not None:
+            token = dataclasses.replace(token, normalized=False)
+        yield token
+    if without_id:
+        shown = ", ".join(map(core.shorten, without_id[:5]))
+        core.warn(
+            f"{found.config.path.with_name('special_tokens_map.json')}: additional_special_tokens: "
+            f"no file gives {shown} an id, and the model has no such piece, so these are ordinary "
+            "text, as in transformers"
+        )
+
+
+def _passed_over(found: beside.Beside) -> set[str]:
+    """Return the tokens that only additional_special_tokens of special_tokens_map.json lists.
+
+    transformers 5 puts the model's own control symbols in the place of that list.
+    """
+    side, lists = found.side, ("extra_special_tokens", "additional_special_tokens")
+    if side.names is None or side.has_decoder or isinstance(side.names.data.get(lists[0]), list):
+        return set()
+    if any(isinstance(found.config.data.get(key), list) for key in lists):
+        return set()
+    return set(side.further) - {*side.roles.values(), *side.named.values()}
+
+
+def _renamed(model: Model, found: beside.Beside) -> Model:
+    """Give pieces the names that added_tokens_decoder has for their ids."""
+    declared = {token.id: token.content for token in found.side.tokens.values()}
+    kept = {piece.text for id_, piece in enumerate(model.pieces) if id_ not in declared}
+    pieces = list(model.pieces)
+    for id_, text in declared.items() if found.side.has_decoder else ():
+        if id_ is None or id_ >= len(pieces) or text in kept or text == pieces[id_].text:
+            continue
+        if pieces[id_].type == NORMAL:
+            raise found.config.error(
+                f"gives the name {core.shorten(text)} to the ordinary piece "
+                f"{core.shorten(pieces[id_].text)}, which isn't supported",
+                f"added_tokens_decoder.{id_}",
+            )
+        pieces[id_] = pieces[id_]._replace(text=text)
+    return model._replace(pieces=pieces)
 
 
 def roles(model: Model) -> dict[str, str]:
@@ -620,24 +760,20 @@ def roles(model: Model) -> dict[str, str]:
     return {**roles, "unk_token": model.of_type(UNKNOWN)[0]}
 
 
-def _configured_roles(config: core.JsonReader, added: Mapping[str, AddedToken]) -> dict[str, str]:
-    """Return the roles that the configuration file gives to pieces of the model."""
-    roles: dict[str, str] = {}
-    for role in ("bos_token", "eos_token", "pad_token"):
-        value = config.get(role, str, dict, None, default=None)
-        text = value.get("content") if isinstance(value, dict) else value
-        if isinstance(text, str) and text in added:
-            roles[role] = text
-    return roles
+def _added_tokens(model: Model, declared: Mapping[str, AddedToken]) -> dict[str, AddedToken]:
+    """Return control symbols, user-defined ones, and those that other files declare.
 
-
-def _added_tokens(model: Model) -> dict[str, AddedToken]:
-    """Return control symbols, and user-defined ones: those are found in normalized text."""
+    SentencePiece finds user-defined symbols in normalized text.
+    """
     found = {}
     for id_, (text, _, kind) in enumerate(model.pieces):
         if kind in (UNKNOWN, CONTROL, USER_DEFINED):
             defined = kind == USER_DEFINED
             found[text] = AddedToken(text, id_, normalized=defined, special=not defined)
+    for text, token in declared.items():
+        if text in found and found[text].normalized and not token.special:
+            token = dataclasses.replace(token, normalized=True)
+        found[text] = token
     return found
 
 
@@ -654,7 +790,13 @@ def own_normalizer(model: Model) -> dict[str, Any]:
 
 def normalizer_of(model: Model) -> dict[str, Any] | None:
     """Return the normalization, as tokenizer.json components if possible."""
-    given, symbols, own = model.normalizer, model.of_type(USER_DEFINED), own_normalizer(model)
+    return _normalizer(model, "every" if model.normalizer["add_dummy_prefix"] else "never")
+
+
+def _normalizer(model: Model, prefix: str) -> dict[str, Any] | None:
+    """Return the normalization; of all prefixes, "every" is a part of it."""
+    symbols, own = model.of_type(USER_DEFINED), own_normalizer(model)
+    own["add_dummy_prefix"] = prefix == "every"
     try:
         normalizer = Normalizer(own)
     except ValueError as error:
@@ -663,16 +805,20 @@ def normalizer_of(model: Model) -> dict[str, Any] | None:
     exact = not own["charsmap"] and own["escape_whitespaces"]
     if not exact or (own["treat_whitespace_as_suffix"] and own["add_dummy_prefix"]):
         return own
+    # tokenizers puts no prefix before text whose leading spaces were removed.
+    if own["remove_extra_whitespaces"] and prefix == "first":
+        return own
     # HuggingFace normalizes added tokens too, before finding them.
     if any(normalizer(symbol) != symbol for symbol in symbols):
         return own
     steps: list[dict[str, Any]] = []
-    if given["remove_extra_whitespaces"]:
+    removes = own["remove_extra_whitespaces"]
+    if removes:
         steps += _replace("Regex", " {2,}", " "), _replace("Regex", r"\A ", "")
-    if given["add_dummy_prefix"]:
+    if own["add_dummy_prefix"]:
         steps.append({"type": "Prepend", "prepend": SPACE})
     steps.append(_replace("String", " ", SPACE))
-    if given["remove_extra_whitespaces"]:  # runs are matched from their start only: linear
+    if removes:  # runs are matched from their start only: linear
         steps.append(_replace("Regex", rf"(?<!{SPACE}){SPACE}+\z", ""))
     return {"type": "Sequence", "normalizers": steps}
 
@@ -681,8 +827,8 @@ def _replace(kind: str, pattern: str, content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
 
 
-def _decoder(model: Model) -> dict[str, Any]:
-    """Return how pieces become text.
+def _decoder(model: Model, strips: bool) -> dict[str, Any]:
+    """Return how pieces become text; `strips`: the prefix of a text goes.
 
     SentencePiece removes a "▁" from the start of a piece: of the first one or, with
     remove_extra_whitespaces, of each until there is text.  So of "▁▁" only one goes.  The
@@ -692,7 +838,7 @@ def _decoder(model: Model) -> dict[str, Any]:
     unknown = model.of_type(UNKNOWN)[0]
     if sum(unknown in piece.text for piece in model.pieces) == 1:
         steps.append(_replace("String", unknown, model.trainer["unk_surface"]))
-    strip = 1 if model.normalizer["add_dummy_prefix"] else 0
+    strip = int(strips)
     if model.normalizer["remove_extra_whitespaces"]:
         strip = _MAX_STRIPPED
         if any(SPACE * 2 in piece.text for piece in model.pieces):
@@ -704,19 +850,3 @@ def _decoder(model: Model) -> dict[str, Any]:
         steps.append({"type": "Strip", "content": SPACE, "start": strip, "stop": 0})
     steps.append(_replace("String", SPACE, " "))
     return {"type": "Sequence", "decoders": steps}
-
-
-def _post_processor(
-    config: core.JsonReader, roles: Mapping[str, str], added: Mapping[str, AddedToken]
-) -> dict[str, Any] | None:
-    """Put bos and eos around a text if the configuration file asks for it."""
-    sides = []
-    by_class = config.data.get("tokenizer_class") in _ADDS_BOS
-    for name, default in (("bos", by_class), ("eos", False)):
-        key = f"add_{name}_token"
-        wanted = config.get(key, bool, None, default=default)
-        token = added.get(roles.get(f"{name}_token", ""))
-        if wanted and token is None and key in config.data:
-            raise config.error(f"is true, but the model has no {name} token", key)
-        sides.append([token] if wanted and token else [])
-    return surrounding(*sides)
