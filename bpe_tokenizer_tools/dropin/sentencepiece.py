@@ -18,6 +18,7 @@ import importlib
 import itertools
 import operator
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -42,8 +43,20 @@ _INTEGERS = "Input must be an integer buffer, list of integers, or a sequence of
 _STRINGS = "List elements must be str or bytes"
 
 
-def _to_text(raw: bytes) -> str:
-    return raw.decode("utf-8", ONE_BY_ONE)
+# NOTE: in a text given as bytes, each byte that is not UTF-8 is a lone surrogate from here on
+# ("surrogateescape"), and U+FFFD only after normalizing.  SentencePiece doesn't map the U+FFFD
+# that it puts there, and counts each such byte as one in its offsets.
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _repaired(text: str) -> str:
+    """Replace each byte that is not UTF-8 with U+FFFD."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def _raw(text: str) -> bytes:
+    """Return a text as the bytes it was given as."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 class _Parts(NamedTuple):
@@ -116,7 +129,9 @@ class _Vocabulary:
     def align(self, text: str) -> tuple[str, Sequence[tuple[int, int]]]:
         """Normalize a text; also return where each character comes from."""
         if self.normalizer:
-            return self.normalizer.align(text)
+            normalized, places = self.normalizer.align(text)
+            return _repaired(normalized), places
+        text = _repaired(text)
         spans = getattr(self.pipeline, "align", None)
         return self.pipeline.normalize(text), (
             spans(text) if spans else offsets.align(text, self.tokenizer.normalizer)
@@ -125,9 +140,9 @@ class _Vocabulary:
     def _texts(self, text: str) -> Iterable[offsets.Part]:
         """Cut a text at added tokens; also return where each character comes from."""
         if not self.normalizer:
-            yield from offsets.parts(self.pipeline, text)
+            yield from offsets.parts(self.pipeline, _repaired(text))
             return
-        normalized, spans = self.normalizer.align(text)
+        normalized, spans = self.align(text)
         found = self.pipeline.normalized.find(normalized)
         for start, end, token in core.text_between(found, len(normalized)):
             if token:
@@ -137,9 +152,10 @@ class _Vocabulary:
 
     def encode(self, text: str) -> _Parts:
         """Encode a text to pieces with their places; unknown text is a piece of its own."""
-        ids = self.tokenizer.encode(text)
-        if self.normalizer and self.unk_id not in ids and not self.extra.intersection(ids):
-            return self._by_lengths(text, ids)
+        if not _SURROGATE.search(text):
+            ids = self.tokenizer.encode(text)
+            if self.normalizer and self.unk_id not in ids and not self.extra.intersection(ids):
+                return self._by_lengths(text, ids)
         made = _Parts([], [], [], [], [])
 
         def add(*part: Any) -> None:
@@ -201,7 +217,7 @@ class _Vocabulary:
             if id_ >= 0 and self.types[id_] == reader.BYTE:
                 raw.append(int(piece[3:5], 16))
                 continue
-            for char in _to_text(bytes(raw)):  # the last byte of a character covers it
+            for char in raw.decode("utf-8", ONE_BY_ONE):  # the last byte of a character covers it
                 n = len(char.encode()) if char != "\ufffd" else _n_replaced(raw)
                 surfaces += [""] * (n - 1) + [char]
                 del raw[:n]
@@ -413,7 +429,9 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
                 raise RuntimeError(
                     f"return_type={wanted!r} excludes add_bos, add_eos, reverse and emit_unk_piece"
                 )
-            run = functools.partial(self._with_places, wanted, return_bytes)
+            one = _first(input) if isinstance(input, list) else input
+            in_bytes = isinstance(one, bytes) if return_bytes is None else return_bytes
+            run = functools.partial(self._with_places, wanted, in_bytes)
         elif wanted in (str, bytes):
             run = functools.partial(self._pieces, self._asked(*flags), wanted)
         else:
@@ -429,7 +447,11 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         return _Asked(before, [self._around("eos")] if eos else [], turned, named)
 
     def _ids(self, asked: _Asked, wanted: Any, text: Any) -> Any:
-        ids = self._known.tokenizer.encode(text if type(text) is str else _text_of(text))
+        given = text if type(text) is str else _text_of(text)
+        if given is not text and _SURROGATE.search(given):
+            ids = self._known.encode(given).ids
+        else:
+            ids = self._known.tokenizer.encode(given)
         if asked.turned:
             ids.reverse()
         if asked.before or asked.after:
@@ -454,7 +476,7 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
             pieces[len(asked.before) : end] = parts[::-1] if asked.turned else parts
         return [piece.encode() for piece in pieces] if wanted is bytes else pieces
 
-    def _with_places(self, wanted: Any, return_bytes: bool | None, text: Any) -> Any:
+    def _with_places(self, wanted: Any, in_bytes: bool, text: Any) -> Any:
         given = _text_of(text)
         parts = self._known.encode(given)
         if wanted != "offset_mapping":
@@ -462,7 +484,6 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
                 None if begun else given[begin:end] for _, _, begin, end, begun in zip(*parts)
             ]
             return _as_proto(given, parts, surfaces, wanted)
-        in_bytes = isinstance(text, bytes) if return_bytes is None else return_bytes
         return _mapping({}, parts, given, in_bytes)
 
     def _is_plain(self) -> bool:
@@ -501,13 +522,28 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         return self.encode(input, return_type="offset_mapping", **options)
 
     def normalize(self, input: Any, with_offsets: Any = None) -> Any:
-        """Normalize a text or a list of them; with offsets, also return where characters begin."""
+        """Normalize a text, str or UTF-8, or a list of them, to the same type.
+
+        With offsets, also return where each character or byte comes from, and the end.
+        """
         if isinstance(input, list):
-            return [self.normalize(text, with_offsets) for text in input]
-        text, spans = self._known.align(_text_of(input))
+            return [self._normalize(text, with_offsets) for text in input]
+        return self._normalize(input, with_offsets)
+
+    def _normalize(self, input: Any, with_offsets: Any) -> Any:
+        given = _text_of(input)
+        text, spans = self._known.align(given)
+        in_bytes = isinstance(input, bytes)
+        normalized = text.encode() if in_bytes else text
         if not with_offsets:
-            return text
-        return text, [start for start, _ in spans] + [end for _, end in spans[-1:] or [(0, 0)]]
+            return normalized
+        if not in_bytes:
+            ends = [end for _, end in spans[-1:]] or [0]
+            return normalized, [start for start, _ in spans] + ends
+        at, places = _places_in_bytes(given), list[int]()
+        for char, (start, _) in zip(text, spans):
+            places += [at[start]] * len(char.encode())
+        return normalized, places + [at[end] for _, end in spans[-1:]]
 
     # -- Decoding ---
 
@@ -538,15 +574,17 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         is_batch = input.ndim > 1 if hasattr(input, "ndim") else _is_row(_first(input))
         if not is_batch:
             rows = [input]
-        first = next((row[0] for row in rows if _is_row(row) and len(row)), 0)
-        of_pieces = isinstance(first, (str, bytes))
-        texts = []
-        for row in rows:
-            run = self._decode_pieces if of_pieces else self._decode_ids
-            texts.append(run(row, wanted, bool(return_bytes)))
+        filled = next((row for row in rows if _is_row(row) and len(row)), [0])
+        first = 0 if hasattr(filled, "dtype") else filled[0]  # an array has no pieces
+        run = functools.partial(self._decode_ids, wanted, bool(return_bytes))
+        if isinstance(first, (str, bytes)):  # the first one decides for all
+            in_bytes = isinstance(first, bytes)
+            kind = bytes if in_bytes and wanted is str else wanted
+            run = functools.partial(self._decode_pieces, kind, bool(return_bytes) or in_bytes)
+        texts = [*map(run, rows)]
         return texts if is_batch else texts[0]
 
-    def _decode_ids(self, row: Any, wanted: Any, in_bytes: bool) -> Any:
+    def _decode_ids(self, wanted: Any, in_bytes: bool, row: Any) -> Any:
         known = self._known
         if wanted in (str, bytes):
             with contextlib.suppress(TypeError, ValueError, OverflowError):  # raised again below
@@ -559,29 +597,36 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
             return text if wanted is str else text.encode()
         return self._decoded([known.pieces[id_] for id_ in ids], ids, wanted, in_bytes)
 
-    def _decode_pieces(self, row: Any, wanted: Any, in_bytes: bool) -> Any:
+    def _decode_pieces(self, wanted: Any, in_bytes: bool, row: Any) -> Any:
         kinds = {*map(type, row)} if _is_row(row) else {int}
         if not all(issubclass(kind, (str, bytes)) for kind in kinds):
             raise TypeError(_STRINGS)
-        pieces = list(row) if kinds == {str} else list(map(_text_of, row))
-        as_bytes = wanted is str and len(row) and isinstance(row[0], bytes)
+        if kinds == {str}:
+            pieces = list(row)
+            _piece_of("".join(pieces))
+        else:
+            pieces = list(map(_piece_of, row))
         known = self._known
         if known.model is None and wanted in (str, bytes):
-            text = known.tokenizer.convert_tokens_to_string(pieces)
-            return text.encode() if as_bytes or wanted is bytes else text
+            text = known.tokenizer.convert_tokens_to_string(map(_repaired, pieces))
+            return text.encode() if wanted is bytes else text
         ids = list(map(known.ids.get, pieces, itertools.repeat(known.unk_id)))
         if wanted in (str, bytes) and known.unk_id not in ids:
-            return self._decode_ids(ids, bytes if as_bytes else wanted, in_bytes)
-        return self._decoded(pieces, ids, bytes if as_bytes else wanted, in_bytes)
+            return self._decode_ids(wanted, in_bytes, ids)
+        return self._decoded(pieces, ids, wanted, in_bytes)
 
     def _decoded(self, pieces: list[str], ids: list[int], wanted: Any, in_bytes: bool) -> Any:
         text, surfaces = self._known.decode(pieces, ids)
-        if wanted in (str, bytes):
-            return text if wanted is str else text.encode()
+        if wanted is bytes:
+            return _raw(text)
+        if wanted is str or (wanted == "offset_mapping" and not in_bytes):
+            _raw(text).decode()  # unknown pieces may not be UTF-8
+        if wanted is str:
+            return text
         ends = list(itertools.accumulate(map(len, surfaces)))
         parts = _Parts(pieces, ids, [0, *ends][: len(ends)], ends, [False] * len(ids))
         if wanted == "offset_mapping":
-            return _mapping({"text": text.encode() if in_bytes else text}, parts, text, in_bytes)
+            return _mapping({"text": _raw(text) if in_bytes else text}, parts, text, in_bytes)
         return _as_proto(text, parts, surfaces, wanted)
 
     def decode_ids(self, input: Any, return_type: Any = None, **options: Any) -> Any:
@@ -649,13 +694,11 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
     def piece_to_id(self, piece: Any) -> Any:
         """Return the id of a piece, or a list for several; unknown pieces have the id of unk."""
         known = self._known
-        if isinstance(piece, (str, bytes)):
-            return known.ids.get(_text_of(piece), known.unk_id)
-        if not isinstance(piece, (list, tuple)):
+        if isinstance(piece, (str, bytes, bytearray)):
+            return known.ids.get(_piece_of(piece), known.unk_id)
+        if not hasattr(piece, "__getitem__") or isinstance(piece, (dict, memoryview)):
             raise TypeError(f"piece_to_id: expected str, bytes or several, got {piece!r}")
-        if not all(isinstance(each, (str, bytes)) for each in piece):
-            raise TypeError("Sequence elements must be str or bytes")
-        return [known.ids.get(_text_of(each), known.unk_id) for each in piece]
+        return [known.ids.get(_piece_of(each), known.unk_id) for each in piece]
 
     def get_score(self, id: Any) -> Any:
         """Return the score of an id, or of several; raise ValueError without a model."""
@@ -780,10 +823,20 @@ def _first(row: Any) -> Any:
 
 def _text_of(text: Any) -> str:
     if isinstance(text, str):
+        if _SURROGATE.search(text):
+            core.utf8_length(text)  # raises, with its place
         return text
     if isinstance(text, bytes):
-        return _to_text(text)
+        return text.decode("utf-8", "surrogateescape")
     raise TypeError("Input must be str or bytes")
+
+
+def _piece_of(piece: Any) -> str:
+    if isinstance(piece, str) and not _SURROGATE.search(piece):
+        return piece
+    if isinstance(piece, (bytes, bytearray)):
+        return piece.decode("utf-8", "surrogateescape")
+    raise TypeError(_STRINGS)
 
 
 def _mapping(made: dict[str, Any], parts: _Parts, text: str, in_bytes: bool) -> dict[str, Any]:
@@ -793,20 +846,20 @@ def _mapping(made: dict[str, Any], parts: _Parts, text: str, in_bytes: bool) -> 
         return {**made, "ids": ids, "pieces": pieces, "offsets": list(zip(begins, ends))}
     at = _places_in_bytes(text).__getitem__
     places = list(zip(map(at, begins), map(at, ends)))
-    return {**made, "ids": ids, "pieces": [each.encode() for each in pieces], "offsets": places}
+    return {**made, "ids": ids, "pieces": [*map(_raw, pieces)], "offsets": places}
 
 
 def _places_in_bytes(text: str) -> list[int]:
     """Return the byte offset of each character of a text in UTF-8, and of its end."""
-    return [0, *itertools.accumulate(len(char.encode()) for char in text)]
+    return [0, *itertools.accumulate(len(_raw(char)) for char in text)]
 
 
 def _as_proto(text: str, parts: _Parts, surfaces: Sequence[str | None], wanted: str) -> Any:
     """Write a SentencePieceText message, or make an object of it."""
-    fields, at = [_field(1, text.encode())], _places_in_bytes(text)
+    fields, at = [_field(1, _raw(text))], _places_in_bytes(text)
     for piece, id_, begin, end, surface in zip(*parts[:4], surfaces):
-        said = _field(1, piece.encode()) + _number(2, id_)
-        said += b"" if surface is None else _field(3, surface.encode())
+        said = _field(1, _raw(piece)) + _number(2, id_)
+        said += b"" if surface is None else _field(3, _raw(surface))
         fields.append(_field(2, said + _number(4, at[begin]) + _number(5, at[end])))
     made = b"".join(fields)
     if wanted == "serialized_proto":

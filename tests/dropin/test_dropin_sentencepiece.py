@@ -143,17 +143,61 @@ def test_defaults_of_a_processor(engine: str, flags: dict[str, bool]) -> None:
     compare((given_to[0], given_to[1]), lambda it: it.encode(text, add_bos=False, out_type=int))
 
 
-def test_bytes_that_are_no_text(engine: str) -> None:
-    both = theirs("llama"), SentencePieceProcessor(model_proto=train("llama"))
-    for raw in (
-        b"\xff",
-        b"a\xe4\xb8",
-        b"\xe4\xb8\xad\xad",
-        b"\xf0\x9f\x98 \xc0\x80",
-        b"\xed\xa0\x80",
-    ):
-        compare(both, lambda it, raw=raw: it.encode(raw))
-        compare(both, lambda it, raw=raw: it.encode(raw, out_type=str))
+BROKEN = [b"\xff", b"\xe4\xb8", b"\xad", b"\xf0\x9f\x98", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90"]
+RAW = st.lists(
+    st.sampled_from([*BROKEN, *map(str.encode, BITS), b"\x01"]) | st.binary(max_size=3), max_size=8
+).map(b"".join)
+
+
+@settings(max_examples=examples(100))
+@given(raw=RAW)
+@example(b"")
+@example(b"   ")
+@example(b"\xff")
+@example(b"a\xe4\xb8")
+@example(b"\xe4\xb8\x01\x96")  # a map may remove what is between
+@example(b"  \xff \xef\xbf\xbd ")
+def test_bytes(pair: tuple[Any, Any], raw: bytes) -> None:
+    """Bytes may be broken: offsets, surfaces and texts are then those of the bytes."""
+    for kind in (int, str, bytes, *PLACES):
+        compare(pair, lambda it, kind=kind: it.encode(raw, return_type=kind))
+        compare(pair, lambda it, kind=kind: it.encode([raw, "é"], return_type=kind))
+        compare(pair, lambda it, kind=kind: it.encode(["é", raw[:0]], return_type=kind))
+    for how in ({"reverse": True}, {"emit_unk_piece": True}):
+        compare(pair, lambda it, how=how: it.encode(raw, out_type=str, **how))
+    if raw.decode("utf-8", "ignore").encode() == raw:  # else their characters are not ours
+        compare(pair, lambda it: it.encode_as_offset_mapping(raw, return_bytes=False))
+    compare(pair, lambda it: it.encode_as_offset_mapping([raw], return_bytes=True))
+    for with_offsets in (None, True):
+        compare(pair, lambda it, given=with_offsets: it.normalize(raw, given))
+        compare(pair, lambda it, given=with_offsets: it.Normalize([raw, "ﬁé"], given))
+
+
+@settings(max_examples=examples(60))
+@given(
+    rows=st.lists(
+        st.lists(st.sampled_from([*BROKEN, b"a", b"<0xE4>", "a", "\u2581é", "<0xB8>"]), max_size=4),
+        min_size=1,
+        max_size=3,
+    )
+)
+@example([[], [b"b"], ["a"]])
+@example([["a"], [b"b"]])
+@example([[b"<0xE4>", b"\xff", b"<0xB8>"]])
+@example([["a", b"\xff"]])
+def test_pieces_in_bytes(pair: tuple[Any, Any], rows: list[list[Any]]) -> None:
+    """The first piece decides whether text or bytes come out, also of a batch."""
+    for kind in (str, bytes, *PLACES):
+        compare(pair, lambda it, kind=kind: it.decode(rows, return_type=kind))
+        compare(pair, lambda it, kind=kind: it.decode(rows[0], return_type=kind))
+    for in_bytes in (True, False):
+        call = functools.partial(compare, pair)
+        how = {"return_type": "offset_mapping", "return_bytes": in_bytes}
+        call(lambda it, how=how: it.decode(rows, **how))
+        call(lambda it, how=how: it.decode(rows[0], **how))
+    compare(pair, lambda it: it.decode_pieces(rows[-1]))
+    compare(pair, lambda it: [it.piece_to_id(row) for row in rows])
+    compare(pair, lambda it: it.decode(rows[0][0] if rows[0] else b""))
 
 
 @pytest.mark.parametrize(
@@ -205,6 +249,18 @@ def test_bytes_that_are_no_text(engine: str) -> None:
         lambda it: it.piece_to_id([b"a"]),
         lambda it: it.piece_to_id(5),
         lambda it: it.piece_to_id([5]),
+        lambda it: it.piece_to_id(bytearray(b"a")),
+        lambda it: it.piece_to_id(memoryview(b"a")),
+        lambda it: it.piece_to_id(numpy.array(["a", "b"])),
+        lambda it: it.piece_to_id("\ud800"),
+        lambda it: it.piece_to_id(["\udcff"]),
+        lambda it: it.decode(numpy.array(["a", "b"])),
+        lambda it: it.decode(["\udcff"]),
+        lambda it: it.decode("\ud800"),
+        lambda it: it.normalize([["a"]]),
+        lambda it: it.normalize(("a",)),
+        lambda it: it.normalize(bytearray(b"a")),
+        lambda it: it.encode(bytearray(b"a")),
         lambda it: it["hello"],
         lambda it: it[5],
         lambda it: it.get_score([0, 60]),
