@@ -5064,7 +5064,9 @@ class BPETokenizer:
         for name, source in new.items():
             if not isinstance(source, str) or not isinstance(name, str):
                 got = _shorten(source if isinstance(name, str) else name)
-                raise TypeError(f"chat_template must be a str, or a mapping of str to str, got {got}")
+                raise TypeError(
+                    f"chat_template must be a str, or a mapping of str to str, got {got}"
+                )
             # Without Jinja, an error waits for the template's use.
             if _WITH_TOOLS and _tools("chat.jinja_version").is_usable():
                 _tools("chat.jinja").check(source)

@@ -12,7 +12,7 @@ import codecs
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bpe_tokenizer import BPETokenizer
@@ -116,8 +116,13 @@ def from_a_character(tokenizer: BPETokenizer, tree: CoveringTree) -> CoveringTre
     return tree
 
 
-def beyond(tokenizer: BPETokenizer, ids: Iterable[int], prefix: bytes) -> Iterator[str]:
-    """Decode ids as they come, without their first bytes (`prefix`) and special tokens."""
+def beyond(
+    tokenizer: BPETokenizer, ids: Iterable[int], prefix: bytes, before: Sequence[int] = ()
+) -> Iterator[str]:
+    """Decode ids as they come, without their first bytes (`prefix`) and special tokens.
+
+    If the ids `before` them end inside a character, it is given whole, as soon as it is complete.
+    """
     special, known = set(tokenizer.special_tokens.values()), _pieces(tokenizer)
 
     def pieces() -> Iterator[bytes]:
@@ -127,8 +132,25 @@ def beyond(tokenizer: BPETokenizer, ids: Iterable[int], prefix: bytes) -> Iterat
             yield piece[left:]
             left = max(0, left - len(piece))
 
+    last = _joined(known, before[-3:])[-3:]
+    _, size = codecs.utf_8_decode(last, "ignore", False)  # up to a character that has only begun
+    raw = _completed(last[size:], pieces()) if last[size:] else pieces()
     handler = core.encoder(tokenizer).handler("replace")
-    yield from filter(None, codecs.iterdecode(pieces(), "utf-8", handler))
+    yield from filter(None, codecs.iterdecode(raw, "utf-8", handler))
+
+
+def _completed(begun: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Put the first bytes of a character before the rest; leave them out if it isn't the rest."""
+    size = 2 + (begun[0] >= 0xE0) + (begun[0] >= 0xF0)
+    raw = begun
+    while len(raw) < size and (piece := next(pieces, None)) is not None:
+        raw += piece
+    try:
+        raw[:size].decode()
+    except UnicodeDecodeError:
+        raw = raw[len(begun) :]
+    yield raw
+    yield from pieces
 
 
 _SAMPLING = ("max_new_tokens", "temperature", "top_p", "top_k", "seed", "timeout")
@@ -192,6 +214,7 @@ def complete(
     stop_ids = frozenset(id_ for id_ in stops if id_ is not None and id_ < opened.vocab_rows)
     rows = tokenizer.max_id + 1
     ids = opened.generate(tree.ids, stop_ids=stop_ids, n_tokens=rows, healed=tree, **sampling)
-    said = beyond(tokenizer, (id_ for id_ in ids if id_ not in stop_ids), tree.prefix)
+    generated = (id_ for id_ in ids if id_ not in stop_ids)
+    said = beyond(tokenizer, generated, tree.prefix, () if tree.prefix else tree.ids)
     pieces = core.until(said, stop_texts)
     return pieces if stream else "".join(pieces)

@@ -234,6 +234,35 @@ def test_by_hand(tmp_path: Path) -> None:
     assert "".join(said) == "e e"
 
 
+@pytest.mark.parametrize(
+    ("prompt", "answer", "expected"),
+    [
+        (b"Hi \xf0\x9f\x8c", b"\xb6 ok", "🌶 ok"),
+        (b"Hi \xf0", b"\x9f\x8c\xb6", "🌶"),
+        (b"\xc3", b"\xa9", "é"),
+        (b"\xe4\xb8\x96\xe4", b"\xb8\x96!", "世!"),
+        (b"Hi \xf0\x9f", b"a", "a"),  # what is broken was the prompt's
+        (b"Hi \xf0\x9f", b"", ""),
+        (b"Hi \xff", b"a", "a"),
+        (b"Hi \xe4\xb8\x96", b"\xb8", "\ufffd"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["gpt2", "llama 2"])
+def test_after_a_prompt_that_ends_inside_a_character(
+    tmp_path: Path, kind: str, prompt: bytes, answer: bytes, expected: str
+) -> None:
+    if kind == "gpt2":
+        tokenizer = BPETokenizer(kind)
+        given, ids = list(prompt), list(answer)
+    else:
+        tokenizer = made(tmp_path, "Llama 2", "", [], [])
+        given, ids = (
+            tokenizer.convert_tokens_to_ids([f"<0x{byte:02X}>" for byte in raw])
+            for raw in (prompt, answer)
+        )
+    assert "".join(beyond(tokenizer, ids, b"", given)) == expected
+
+
 @pytest.mark.filterwarnings("ignore:.*no token for these characters")
 @pytest.mark.parametrize(
     ("change", "problem"),
