@@ -57,6 +57,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Path:
     older, changes = re.subn(r'^__version__ = ".*"$', '__version__ = "0.1"', source, flags=re.M)
     assert changes == 1
     (folder / "older" / "bpe_tokenizer.py").write_text(older, encoding="utf-8")
+    for package in ("bpe_tokenizer_tools", "_bpe_tokenizer"):  # of that version, too
+        (folder / "older" / package).mkdir()
+        (folder / "older" / package / "__init__.py").write_text('__version__ = "0.1"\n')
+    uncompiled = "raise ModuleNotFoundError(name='_bpe_tokenizer.native')\n"
+    (folder / "older" / "_bpe_tokenizer" / "engine.py").write_text(uncompiled)
     lacking = "import bpe_tokenizer_is_nowhere\n"
     (folder / "none" / "bpe_tokenizer.py").write_text(lacking, encoding="utf-8")
     return folder
