@@ -204,7 +204,9 @@ _ROLE_NAMES: dict[str, tuple[str, ...]] = {
 }
 _ROLES = tuple(_ROLE_NAMES)
 
-_SURROUND = ("bos+eos", "bos", "eos", "none")  # what `add_special_tokens` puts around a text
+# What `add_special_tokens` puts around a text; "default" is bos and eos here, and bos elsewhere:
+# other libraries add it to every prompt, and a model doesn't go on after eos.
+_SURROUND = ("default", "bos+eos", "bos", "eos", "none")
 _UNCUT_PATTERN = r"[\s\S]+"  # everything is one pre-token
 _MAX_ID = 2**31 - 1  # ids must fit the signed 32-bit integers of other tools
 _MAX_FILE_BYTES = 2**29  # the largest tokenizer.json in use is about 35 MB
@@ -1955,6 +1957,11 @@ def _tokenizer_json(
     return _tokenizer_layout({**options, "vocab": vocab, "merges": merges}, definition.added, parts)
 
 
+def _elsewhere(rule: _Template | str) -> _Template | str:
+    """Return the rule for other libraries."""
+    return "bos" if rule == "default" else rule
+
+
 def _pre_tokenizer_json(definition: Definition) -> dict[str, Any]:
     written = [_to_oniguruma(definition.split_pattern)]
     is_gpt2 = written == [GPT2_SPLIT_PATTERN]  # ByteLevel's own
@@ -1991,43 +1998,9 @@ def _template_ids(rule: _Template | str, bos_id: int | None, eos_id: int | None)
     """Return the ids that ``add_special_tokens`` adds before and after a text."""
     if not isinstance(rule, str):
         return rule
+    rule = "bos+eos" if rule == "default" else rule
     before = (bos_id,) if "bos" in rule and bos_id is not None else ()
     return before, ((eos_id,) if "eos" in rule and eos_id is not None else ())
-
-
-_KEPT_SETTINGS = ("model_max_length", "padding_side", "truncation_side", "name")
-
-
-def _config_json(
-    definition: Definition, roles: _Named, settings: _Named, templates: _Named
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return tokenizer_config.json and special_tokens_map.json.
-
-    A single default chat template goes into its own file, chat_template.jinja.
-
-    NOTE: these fields make transformers 4 and 5 agree.  Other class names bring
-    their own split pattern, and a list in `extra_special_tokens` makes version 4 fail.
-    """
-    if not all(isinstance(part, str) for item in dict(templates).items() for part in item):
-        raise TypeError("chat_templates must map names to Jinja source, both str")
-    special = [token.content for token in definition.added if token.special]
-    others = [token for token in special if token not in roles.values()]
-    names = {**roles, **({"additional_special_tokens": others} if others else {})}
-    added = map(dataclasses.asdict, definition.added)
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_input_names": ["input_ids", "attention_mask"],
-        "clean_up_tokenization_spaces": False,
-        "model_max_length": 10**30,  # no limit
-        **{key: value for key, value in settings.items() if key in _KEPT_SETTINGS},
-        **names,
-        "added_tokens_decoder": {token.pop("id"): token for token in added},
-    }
-    if isinstance(definition.template, str):
-        config["surround"] = definition.template
-    if templates.keys() - {"default"}:
-        config["chat_template"] = [{"name": n, "template": text} for n, text in templates.items()]
-    return config, names
 
 
 # -- Reading ------------------------------------------------------------------
@@ -2354,6 +2327,8 @@ def _read_template(step: _JsonReader, added: Container[int | None]) -> _Template
 #   added_tokens.json meaningless.  Without one, special_tokens_map.json overrides the roles.
 # - Templates in .jinja files replace all those in tokenizer_config.json.
 
+_KEPT_SETTINGS = ("model_max_length", "padding_side", "truncation_side", "name")
+_NO_LIMIT = int(1e30)  # as transformers writes it
 _EXTRA, _ADDITIONAL = "extra_special_tokens", "additional_special_tokens"
 _ROLE_ORDER = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # in which transformers adds them
 _FILE_FLAGS = (
@@ -2588,7 +2563,7 @@ def _with_side_files(
     rule: Any = side.config.data.get("surround")  # used if it gives the ids in tokenizer.json
     ids = {token.content: token.id for token in added}
     ends = (ids.get(side.roles.get(role, "")) for role in ("bos_token", "eos_token"))
-    if rule in _SURROUND and _template_ids(rule, *ends) == definition.template:
+    if rule in _SURROUND and _template_ids(_elsewhere(rule), *ends) == definition.template:
         definition = dataclasses.replace(definition, template=rule)
     settings = {**side.settings, "files": {**side.settings["files"], "added": [*ids]}}
     return definition, side.roles, settings, side.templates
@@ -2601,7 +2576,7 @@ def _read_settings(config: _JsonReader, settings: dict[str, Any]) -> None:
         value = data.get(key)
         if key.endswith("_side") and value not in ("left", "right", None):
             raise config.error(f"expected 'left' or 'right', got {_shorten(value)}", key)
-        no_limit = isinstance(value, (int, float)) and value >= 10**29  # as in transformers
+        no_limit = isinstance(value, (int, float)) and value >= 10**29
         if value is not None and not no_limit and (key != "name" or _is_label(value)):
             settings[key] = value  # another program may use `name` otherwise
 
@@ -2630,6 +2605,138 @@ def _read_template_files(files: Mapping[Path, bytes]) -> dict[str, str]:
             name = path.stem if path.parent.name == _MORE_TEMPLATES else "default"
             found[name] = "".join(_decode_chunks([raw], path))
     return found
+
+
+def _config_json(
+    definition: Definition, roles: _Named, settings: _Named, templates: _Named
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return tokenizer_config.json and special_tokens_map.json; None for a file not to write.
+
+    What was read is written as it was, except for what has changed since.  A single default chat
+    template goes into its own file, chat_template.jinja, unless tokenizer_config.json had it.
+    """
+    if not all(isinstance(part, str) for item in dict(templates).items() for part in item):
+        raise TypeError("chat_templates must map names to Jinja source, both str")
+    read = settings.get("files") or {}
+    new, new_names = _new_config(definition, roles, settings)
+    config: dict[str, Any] = new
+    names: dict[str, Any] | None = new_names
+    if read.get("config") or read.get("names"):
+        config, names = _changed_config(read, definition, roles, settings, new)
+    rule = definition.template
+    is_usual = rule == "bos" and not roles.get("bos_token") and "surround" not in config
+    if isinstance(rule, str) and not (read.get("config") and is_usual):
+        config["surround"] = rule
+    in_config = _read_chat_templates(_JsonReader(read.get("config") or {}, Path()))
+    if templates != in_config:
+        if not (read.get("in_files") and list(templates) == ["default"]):  # which overrides it
+            config.pop("chat_template", None)
+        if templates.keys() - {"default"}:
+            named = [{"name": name, "template": text} for name, text in templates.items()]
+            config["chat_template"] = named
+    return config, names
+
+
+def _new_config(
+    definition: Definition, roles: _Named, settings: _Named
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the two files for a tokenizer that was read without them, or made here.
+
+    NOTE: these fields make transformers 4 and 5 agree.  Other class names bring
+    their own split pattern, and a list in `extra_special_tokens` makes version 4 fail.
+    """
+    special = [token.content for token in definition.added if token.special]
+    others = [token for token in special if token not in roles.values()]
+    names = {**roles, **({_ADDITIONAL: others} if others else {})}
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": _NO_LIMIT,
+        **{key: value for key, value in settings.items() if key in _KEPT_SETTINGS},
+        **names,
+        "added_tokens_decoder": {str(token.id): _entry(token) for token in definition.added},
+    }
+    return config, names
+
+
+def _entry(token: AddedToken) -> dict[str, Any]:
+    return {key: value for key, value in dataclasses.asdict(token).items() if key != "id"}
+
+
+def _changed_config(
+    read: _Named, definition: Definition, roles: _Named, settings: _Named, new: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return the two files as they were read, with what has changed since."""
+    said = _SideFiles(_JsonReader(read["config"] or new, Path()))
+    if read["names"] is not None:
+        said.names = _JsonReader(read["names"], Path())
+    _read_declared_tokens(said, None)
+    _read_settings(said.config, said.settings)
+    config: dict[str, Any] = json.loads(json.dumps(said.config.data))
+    names: dict[str, Any] | None = None
+    if said.names is not None:
+        names = json.loads(json.dumps(said.names.data))
+    both = [config] if names is None else [config, names]
+    for written in both:
+        for role in _ROLES:
+            if roles.get(role) != said.roles.get(role):
+                written[role] = roles.get(role)  # null: some classes have a default
+        _change_lists(written, said, definition, read.get("added") or (), roles)
+    if said.has_decoder:
+        config["added_tokens_decoder"] = dict(_changed_decoder(said, definition, read))
+    for key in _KEPT_SETTINGS:
+        if settings.get(key) != said.settings.get(key):
+            config.pop(key, None)
+            if key in settings or key == "model_max_length":
+                config[key] = settings.get(key, _NO_LIMIT)
+    if config.get("model_max_length") == 10**30:  # written before 0.10
+        config["model_max_length"] = _NO_LIMIT
+    config.setdefault("tokenizer_class", new["tokenizer_class"])
+    return config, names
+
+
+def _change_lists(
+    written: dict[str, Any],
+    said: _SideFiles,
+    definition: Definition,
+    known: Collection[str],
+    roles: _Named,
+) -> None:
+    """List the special tokens that are new, and drop those that are gone."""
+    contents = {token.content for token in definition.added}
+    gone = {*said.named.values(), *said.further} - contents
+    for key in (_EXTRA, _ADDITIONAL) if gone else ():
+        if isinstance(written.get(key), list):
+            written[key] = [each for each in written[key] if _content_of(each) not in gone]
+    for name in [name for name, content in said.named.items() if content in gone]:
+        written.pop(name, None)
+        if isinstance(written.get(_EXTRA), dict):
+            written[_EXTRA].pop(name, None)
+    named = {*known, *roles.values(), *said.named.values(), *said.further}
+    new = [each.content for each in definition.added if each.special and each.content not in named]
+    if new:
+        is_newer = isinstance(written.get(_EXTRA), list) and written[_EXTRA]
+        key = _EXTRA if is_newer else _ADDITIONAL
+        written[key] = [*(written.get(key) or ()), *new]
+
+
+def _content_of(token: Any) -> Any:
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _changed_decoder(
+    said: _SideFiles, definition: Definition, read: _Named
+) -> Iterator[tuple[str, Any]]:
+    """Yield the entries of `added_tokens_decoder`: those read, if still true, and those changed."""
+    entries = said.config.data["added_tokens_decoder"]
+    known = {*(read.get("added") or ())} - {_content_of(entry) for entry in entries.values()}
+    for token in definition.added:
+        key = str(token.id)
+        if key in entries and said.tokens.get(token.content) == token:
+            yield key, entries[key]
+        elif token.content not in known:  # those were only in tokenizer.json
+            yield key, _entry(token)
 
 
 # == 8. Results ===============================================================
@@ -4102,8 +4209,8 @@ def _chat(tokenizer: BPETokenizer, messages: _Chat, path: _FileName, **options: 
     return pieces if stream else "".join(pieces)
 
 
-def _to_json(data: Any) -> str:
-    return json.dumps(data, ensure_ascii=False, indent=2)
+def _to_json(data: Any, sort: bool = False) -> str:
+    return json.dumps(data, ensure_ascii=False, indent=2, sort_keys=sort)
 
 
 def _pack(definition: Definition, *rest: Any) -> bytes:
@@ -4143,6 +4250,29 @@ def _from_read(cls: type[BPETokenizer], definition: Definition, *rest: Any) -> B
     return tokenizer
 
 
+def _added_elsewhere(tokenizer: BPETokenizer) -> _Template:
+    """Return the ids that other libraries put around a text, if they load what `save` writes."""
+    ends = tokenizer.bos_token_id, tokenizer.eos_token_id
+    return _template_ids(_elsewhere(tokenizer._definition.template), *ends)
+
+
+def _describe_added(tokenizer: BPETokenizer) -> str:
+    """Say what other libraries put around a text."""
+    sides = zip(("before", "after"), map(tokenizer._shown.of, _added_elsewhere(tokenizer)))
+    found = [f"{' '.join(tokens)} {side}" for side, tokens in sides if tokens]
+    return f"{' and '.join(found) or 'nothing around'} each text"
+
+
+def _without_class(settings: _Named) -> dict[str, Any]:
+    """Drop the class that the files name, which may prepare text in a way of its own."""
+    files = settings.get("files")
+    if not files or not files.get("config"):
+        return dict(settings)
+    dropped = ("tokenizer_class", "auto_map")
+    config = {key: value for key, value in files["config"].items() if key not in dropped}
+    return {**settings, "files": {**files, "config": config}}
+
+
 def _files_to_save(
     tokenizer: BPETokenizer, folder: Path, name: str = "tokenizer"
 ) -> dict[Path, str | None]:
@@ -4154,14 +4284,29 @@ def _files_to_save(
     if name != "tokenizer":
         settings = {**settings, "name": name}
     config, names = _config_json(tokenizer._definition, roles, settings, templates)
-    data = _tokenizer_json(tokenizer._definition, tokenizer._around, settings)
+    data = _tokenizer_json(tokenizer._definition, _added_elsewhere(tokenizer), settings)
     found: dict[Path, str | None] = dict.fromkeys(_tokenizer_files(folder))
     found[folder / "tokenizer.json"] = _to_json(data)
-    found[folder / "tokenizer_config.json"] = _to_json(config)
-    found[folder / "special_tokens_map.json"] = _to_json(names)
-    if list(templates) == ["default"]:
+    found[folder / "tokenizer_config.json"] = _to_json(config, sort=True)
+    if names is not None:
+        found[folder / "special_tokens_map.json"] = _to_json(names, sort=True)
+    # A template that tokenizer_config.json has is overridden by a file.
+    in_config = _read_chat_templates(_JsonReader(config, folder))
+    if list(templates) == ["default"] and in_config != templates:
         found[folder / "chat_template.jinja"] = templates["default"]
     return found
+
+
+def _saved_beside(tokenizer: BPETokenizer) -> list[Any]:
+    """Return all that `save` writes besides what decides the ids, except for the label."""
+    roles, settings, templates = tokenizer._rest()
+    unnamed = {key: value for key, value in settings.items() if key != "name"}
+    config, names = _config_json(tokenizer._definition, roles, unnamed, templates)
+    for key in ("surround", "chat_template"):  # compared by what they mean
+        config.pop(key, None)
+    elsewhere = _added_elsewhere(tokenizer)
+    own = [unnamed.get(field) for field in ("truncation", "padding", "post_processor")]
+    return [config, names, templates, elsewhere, *own]
 
 
 def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tuple[Any, ...]:
@@ -4253,7 +4398,9 @@ class BPETokenizer:
             a name from `SPLIT_PATTERNS`.
         normalizer: "NFC", "NFD", "NFKC", "NFKD" or None; applied to all text, so that
             different spellings of a character get the same ids.
-        surround: what ``add_special_tokens`` adds: "bos+eos", "bos", "eos" or "none".
+        surround: what ``add_special_tokens`` adds: "bos+eos", "bos", "eos" or "none".  Other
+            libraries that load the saved files add the same.  "default" is bos and eos here, and
+            only bos there, since they add it to prompts, too.
 
     >>> tokenizer = BPETokenizer("cl100k")
     >>> ids = tokenizer.encode("Grüße, 世界!")
@@ -4273,7 +4420,7 @@ class BPETokenizer:
         split_pattern: str = GPT2_SPLIT_PATTERN,
         *,
         normalizer: str | None = "NFC",
-        surround: str = "bos+eos",
+        surround: str = "default",
     ) -> None:
         _check_normalizer(normalizer)
         with self._changed() as new:
@@ -4341,6 +4488,7 @@ class BPETokenizer:
         with self._changed() as new:
             known = {*old._added, *(token.content for token in tokens)}
             later = [token for token in new._definition.added if token.content not in known]
+            new._settings = _without_class(new._settings)
             new._install(_number_merges(learned, empty, tokens + later, old._contents), named)
 
     # -- Training ---
@@ -4929,6 +5077,7 @@ class BPETokenizer:
         _transactions(folder).save_files(files)
         if _is_watched(verbose):
             print(_printable(f"Saved {now.vocab_size:,} tokens to {folder}"), file=sys.stderr)
+            print(_printable(f"Other libraries add {_describe_added(now)}"), file=sys.stderr)
             if _WITH_TOOLS:
                 print(end=_tools("formats.loaders").notes(now), file=sys.stderr)
 
@@ -5225,11 +5374,10 @@ class BPETokenizer:
         if not isinstance(other, BPETokenizer):
             return NotImplemented
         both = self._now, other._now
-        ours, theirs = (  # labels don't count
-            [each._roles, {**each._settings, "name": None, "files": None}, each.chat_templates]
-            for each in both
-        )
-        return ours == theirs and both[0].fingerprint == both[1].fingerprint
+        if both[0].fingerprint != both[1].fingerprint:
+            return False
+        ours, theirs = map(_saved_beside, both)
+        return ours == theirs
 
     def __hash__(self) -> int:
         return int(self.fingerprint[:15], 16)
@@ -5524,6 +5672,7 @@ def _cmd_info(options: argparse.Namespace, more: Callable[..., Any] = lambda _: 
         "special_tokens": tokenizer.special_tokens,
         **{role: tokenizer._roles.get(role) for role in _ROLES},
         **dict(zip(("before_text", "after_text"), map(tokenizer._shown.of, tokenizer._around))),
+        "others_add": _describe_added(tokenizer),
         **more(tokenizer),
         "sample": {
             **{"text": text, "input_ids": ids, "tokens": tokenizer._shown.of(ids)},

@@ -133,6 +133,9 @@ SideFiles = bpe_tokenizer._SideFiles
 read_side_files = bpe_tokenizer._read_side_files
 read_beside = bpe_tokenizer._read_beside
 with_side_files = bpe_tokenizer._with_side_files
+token_entry = bpe_tokenizer._entry
+describe_added = bpe_tokenizer._describe_added
+without_class = bpe_tokenizer._without_class
 read_settings = bpe_tokenizer._read_settings
 read_chat_templates = bpe_tokenizer._read_chat_templates
 read_template_files = bpe_tokenizer._read_template_files
@@ -246,7 +249,7 @@ def recognized(tokenizer: BPETokenizer, allowed: frozenset[str]) -> list[bpe_tok
 
 def tokenizer_json_of(tokenizer: BPETokenizer) -> dict[str, Any]:
     """Return the content of tokenizer.json."""
-    given = tokenizer._definition, tokenizer._around, tokenizer._settings
+    given = tokenizer._definition, around_elsewhere(tokenizer), tokenizer._settings
     return bpe_tokenizer._tokenizer_json(*given)
 
 
@@ -317,6 +320,11 @@ def around(tokenizer: BPETokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tokenizer._around
 
 
+def around_elsewhere(tokenizer: BPETokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the ids that other libraries put around a text, if they load what is saved."""
+    return bpe_tokenizer._added_elsewhere(tokenizer)
+
+
 def offsets(
     tokenizer: BPETokenizer, text: str, allowed: Any, trimmed: bool = True
 ) -> list[tuple[int, int]]:
@@ -335,5 +343,14 @@ def path(tokenizer: BPETokenizer) -> Path:
 
 
 def settings(tokenizer: BPETokenizer) -> dict[str, Any]:
-    """Return what tokenizer_config.json has in addition to roles."""
-    return tokenizer._settings
+    """Return lengths, sides, truncation, padding and the like."""
+    return {key: value for key, value in tokenizer._settings.items() if key != "files"}
+
+
+def further_keys(tokenizer: BPETokenizer) -> dict[str, Any]:
+    """Return what tokenizer_config.json had that this library only keeps."""
+    given = tokenizer._definition, tokenizer._roles
+    config, _ = bpe_tokenizer._config_json(*given, tokenizer._settings, tokenizer.chat_templates)
+    own, _ = bpe_tokenizer._new_config(*given, {})
+    known = {*own, *ROLES, *bpe_tokenizer._KEPT_SETTINGS, "chat_template", "surround"}
+    return {key: value for key, value in config.items() if key not in known}

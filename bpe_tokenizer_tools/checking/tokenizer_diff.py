@@ -244,6 +244,7 @@ def _others(tokenizer: BPETokenizer) -> dict[str, Any]:
         "offsets keep a space before": definition.keep_prefix_space,
         **core.roles(tokenizer),
         **core.settings(tokenizer),
+        **core.further_keys(tokenizer),
     }
 
 

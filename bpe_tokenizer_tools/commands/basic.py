@@ -83,8 +83,9 @@ def _train_alike(options: argparse.Namespace, more: dict[str, Any]) -> None:
 
 def _train_options(add: Callable[..., Any]) -> None:
     _TRAIN[2](add)
-    around = "tokens that --add-special-tokens adds around a text, if the tokenizer has them"
-    add("--surround", choices=core.SURROUND, default="bos+eos", help=around)
+    around = "tokens to add around a text, if the tokenizer has them; 'default' is bos and eos "
+    around += "with --add-special-tokens, and only bos in other libraries, which add it to prompts"
+    add("--surround", choices=core.SURROUND, default="default", help=around)
     add("--max-token-length", type=int, metavar="N", help="maximum token length in bytes")
     ties = "huggingface", "greatest", "first"
     add("--ties", choices=ties, default=ties[0], help="which of equally frequent pairs goes first")

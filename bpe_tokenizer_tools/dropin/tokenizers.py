@@ -70,7 +70,7 @@ class _Engine(NamedTuple):
         """Convert a tokenizer; raise ValueError if ids or masks could differ."""
         if ours is None:
             ours = BPETokenizer.from_hf(theirs)
-        before, after = map(list, core.around(ours))
+        before, after = map(list, core.around_elsewhere(ours))
         probe = theirs.encode("a")
         if probe.ids != [*before, *ours.encode("a"), *after] or any(probe.type_ids):
             raise ValueError("its post-processor puts other tokens around texts, or gives type ids")

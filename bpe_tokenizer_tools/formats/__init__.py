@@ -142,7 +142,10 @@ def read_parts(
     source = read(path, split_pattern, named or None)
     data = core.JsonReader(source.tokenizer, path)
     definition = source.definition or core.read_definition(data)
-    return definition, source.roles, source.settings, source.chat_templates, path
+    settings = source.settings
+    if source.settings.get("files") and format_of(path) not in ("named", "plain"):
+        settings = core.without_class(settings)  # its files are those of another format
+    return definition, source.roles, settings, source.chat_templates, path
 
 
 def file_within(folder: Path) -> Path:

@@ -618,7 +618,7 @@ def keys_of(tokenizer: BPETokenizer) -> dict[str, _Value]:
         if id_ is not None:
             values[key] = _Value(_UINT32, id_)
     ends = (tokenizer.bos_token_id, tokenizer.eos_token_id)
-    for side, end, ids in zip(("bos", "eos"), ends, core.around(tokenizer)):
+    for side, end, ids in zip(("bos", "eos"), ends, core.around_elsewhere(tokenizer)):
         if ids not in ((), (end,)):
             raise _lost(f"add_special_tokens puts the ids {ids}, not just the {side} token")
         values[f"tokenizer.ggml.add_{side}_token"] = _Value(_BOOL, bool(ids))

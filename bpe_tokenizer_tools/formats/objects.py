@@ -61,7 +61,7 @@ def from_merges(
         [(ids[left], ids[right]) for left, right in usable],
         core.pattern_named(split_pattern),
         normalizer,
-        template="bos+eos",
+        template="default",
     )
     definition = core.with_added_tokens(definition, added)
     return core.from_read(cls, definition, core.roles_by_name(added), {}, {}, Path())

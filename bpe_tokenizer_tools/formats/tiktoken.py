@@ -486,7 +486,7 @@ def byte_level(
             definition = dataclasses.replace(
                 definition,
                 split_pattern=from_oniguruma(to_oniguruma(pattern)),
-                template=around,
+                template="default" if surround == "default" else around,
             )
             return Source({}, dict(roles), definition=definition)
         data = core.tokenizer_json(definition, around)
@@ -565,10 +565,14 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     if core.roles(tokenizer) != file_roles(definition.added):
         sidecar.update({role: core.roles(tokenizer).get(role) for role in core.ROLE_NAMES})
     ends = tokenizer.bos_token_id, tokenizer.eos_token_id
-    for rule in ("bos", *core.SURROUND):  # the first is what files mean without it
-        if core.template_ids(rule, *ends) == core.around(tokenizer):
-            sidecar.update({"surround": rule} if rule != "bos" else {})
-            break
+    if definition.template == "default":  # which its ids don't say
+        sidecar["surround"] = "default"
+    else:
+        rules = ("bos", *core.SURROUND[1:])  # the first is what files mean without it
+        around = core.around(tokenizer)
+        rule = next((each for each in rules if core.template_ids(each, *ends) == around), "bos")
+        if rule != "bos":
+            sidecar["surround"] = rule
     lines = [
         (base64.b64encode(token) or b"=") + b" %d\n" % rank
         for token, rank in sorted(ranks.items(), key=operator.itemgetter(1))

@@ -549,6 +549,10 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     vocab = {**written["vocab"], **{token.content: token.id for token in definition.added}}
     config, names = core.config_json(definition, *core.rest(tokenizer))
     config.pop("surround", None)
+    config.pop("auto_map", None)
+    config["added_tokens_decoder"] = {
+        str(token.id): core.token_entry(token) for token in definition.added
+    }
     # NOTE: this class gives roles to <|endoftext|> unless told otherwise, and adds it.
     none = {role: None for role in core.ROLE_NAMES if role not in core.roles(tokenizer)}
     config.update(none, tokenizer_class="GPT2Tokenizer", add_prefix_space=definition.prefix_space)
@@ -560,7 +564,7 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
             ["#version: 0.2\n", *(f"{left} {right}\n" for left, right in written["merges"])]
         ),
         path / "tokenizer_config.json": core.to_json(config),
-        path / "special_tokens_map.json": core.to_json(names),
+        path / "special_tokens_map.json": None if names is None else core.to_json(names),
         **dict.fromkeys(core.side_files(path)[2:]),
     }
     if list(tokenizer.chat_templates) == ["default"]:

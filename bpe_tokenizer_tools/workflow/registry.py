@@ -674,8 +674,10 @@ def _write_tokenizer(tokenizer: BPETokenizer, folder: Path) -> str:
     Equal tokenizers give equal files: a pickled copy has its parts in one canonical order.
     """
     canonical: BPETokenizer = pickle.loads(pickle.dumps(tokenizer))
-    core.settings(canonical).pop("name", None)  # a label; tokenizers are equal without it
-    canonical.save(folder, verbose=False)
+    roles, settings, templates = core.rest(canonical)
+    settings = {key: value for key, value in settings.items() if key != "name"}  # it is a label
+    unnamed = core.from_parts(canonical.definition, roles, settings, templates, Path())
+    unnamed.save(folder, verbose=False)
     if BPETokenizer.from_file(folder) != tokenizer:
         raise ValueError(
             "this tokenizer would change when it is loaded again: its files can't represent all of "

@@ -224,6 +224,7 @@ def test_wrong_special_tokens_and_options() -> None:
 
 def trained(pattern: str = "llama3", **options: Any) -> BPETokenizer:
     special = options.pop("special", ["<s>", "</s>", "<pad>", "<unk>", EOT])
+    options.setdefault("surround", "bos+eos")  # the default differs in HuggingFace
     tokenizer = BPETokenizer(pattern, **options)
     return tokenizer.train(SAMPLE * 3, 400, special_tokens=special, verbose=False, num_workers=1)
 
@@ -541,7 +542,9 @@ def test_roles_are_found_by_name_in_any_case() -> None:
     assert (made.bos_token, made.eos_token, made.pad_token) == ("<BOS>", "[EOS]", "[pad]")
     need("tokenizers")
     again = BPETokenizer.from_hf(made.to_hf())
-    assert again == made and again.bos_token == "<BOS>"
+    roles = again.bos_token, again.eos_token, again.pad_token
+    assert roles == ("<BOS>", "[EOS]", "[pad]")
+    assert made.encode("a", True) == [256, 97, 257] and again.encode("a", True) == [256, 97]
 
 
 @pytest.mark.parametrize("pattern", [r"[\p{L}&&[a-z]]+", r"[a-z&&[^b]]+|."])

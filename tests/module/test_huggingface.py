@@ -38,6 +38,7 @@ PLACES: dict[str, Any] = {
 
 
 def trained(pattern: str = "llama3", special: Any = ROLES, **options: Any) -> BPETokenizer:
+    options.setdefault("surround", "bos+eos")  # the default differs in HuggingFace
     tokenizer = BPETokenizer(pattern, **options)
     return tokenizer.train(SAMPLE * 3, 400, special_tokens=special, verbose=False, num_workers=1)
 
