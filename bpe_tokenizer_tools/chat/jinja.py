@@ -688,7 +688,7 @@ def searches(source: str) -> bool:
 
 # What errors say about our own code, which who wrote the template does not know.
 _OUR_MODULES = re.compile(r"\bbpe_tokenizer_tools(\.\w+)+\.(?=\w)")
-_OUR_FUNCTIONS = re.compile(r"^[\w.<>]*?(_\w+|<lambda>)\(\)(?= (missing|takes|got) )")
+_OUR_FUNCTIONS = re.compile(r"^([\w.<>]*\.)?(_\w+|<lambda>)\(\)(?= (missing|takes|got) )")
 
 
 def render(source: str, messages: Any, add_generation_prompt: bool, /, **variables: Any) -> Marked:

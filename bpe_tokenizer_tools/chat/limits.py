@@ -5,13 +5,14 @@ They can't be interrupted: once Python fills in '%999999999d', nothing stops it.
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from bpe_tokenizer_tools.chat.beginnings import Span
 from bpe_tokenizer_tools.chat.budget import CONTAINERS, LONG, Budget, current
-from bpe_tokenizer_tools.chat.marked_text import MAX_LENGTH, Marked
+from bpe_tokenizer_tools.chat.marked_text import MAX_LENGTH, UNKNOWN, Marked, Origin
 
 _MAX_BITS = 2**16  # of an integer
 
@@ -23,9 +24,29 @@ def as_text(value: Any) -> str:
     if isinstance(value, CONTAINERS):
         budget = current()
         budget.need(4 * budget.walk(value))
-    elif isinstance(value, bytes):
+        return Marked(str(value), _writer(value))
+    if isinstance(value, bytes):
         current().need(4 * len(value))
     return str(value)
+
+
+def _writer(value: Any) -> Origin:
+    """Return where data comes from: its first text, if the template itself didn't write that.
+
+    It is an answer of the assistant only if all such text is.
+    """
+    given = [origin for origin in _origins(value) if not origin.trusted] or [UNKNOWN]
+    return given[0]._replace(answer=all(origin.answer for origin in given))
+
+
+def _origins(value: Any) -> Iterator[Origin]:
+    if isinstance(value, str):
+        runs = value._runs if isinstance(value, Marked) else ((0, UNKNOWN),)
+        yield from (origin for _, origin in runs)
+    elif isinstance(value, CONTAINERS):
+        parts: Any = itertools.chain(value, value.values()) if isinstance(value, dict) else value
+        for part in parts:
+            yield from _origins(part)
 
 
 def compared(value: Any) -> Any:

@@ -274,6 +274,7 @@ def check_variables(
     tokenizer: BPETokenizer,
 ) -> None:
     """Raise TypeError for options that are neither known nor variables of the template."""
+    core.without_sanitizing(given)
     if all(name in known for name in given):
         return  # the template need not be looked at
     chosen = {name: given[name] for name in ("tools", "chat_template") if name in given}

@@ -234,8 +234,15 @@ def test_the_default_one_has_a_name_of_its_own() -> None:
     assert tokenizer.chat_templates == {"default": "x", "rag": "r"}
     tokenizer.chat_template = None
     assert tokenizer.chat_template is None and tokenizer.chat_templates == {"rag": "r"}
-    with pytest.raises(TypeError, match="chat_templates"):
-        tokenizer.chat_template = NAMED  # type: ignore[assignment]
+    tokenizer.chat_template = NAMED  # type: ignore[assignment]  # as transformers has it
+    assert tokenizer.chat_templates == NAMED and tokenizer.chat_templates is not NAMED
+    assert tokenizer.chat_template == NAMED.get("default")
+    for wrong in (5, {"default": 5}, {5: "x"}, ["x"]):
+        with pytest.raises(TypeError, match="chat_template must be a str, or a mapping of str"):
+            tokenizer.chat_template = wrong  # type: ignore[assignment]
+    with pytest.raises(ValueError, match="not valid Jinja"):
+        tokenizer.chat_template = {"default": "{% if %}"}  # type: ignore[assignment]
+    assert tokenizer.chat_templates == NAMED
 
 
 def test_one_that_is_not_jinja_is_refused_where_it_is_assigned(tmp_path: Path) -> None:

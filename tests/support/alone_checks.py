@@ -419,6 +419,14 @@ def _() -> None:
 def _() -> None:
     asked = [{"role": "user", "content": "Hi"}]
     assert "no model" in error(FileNotFoundError, fresh().chat, asked, "nosuch", "alpaca")
+    for typo, meant in [("max_tokens", "max_new_tokens"), ("stop_strings", "stop")]:
+        found = error(TypeError, fresh().chat, asked, "nosuch", "alpaca", **{typo: 1})
+        assert found == f"chat() takes no option {typo!r}; did you mean {meant!r}?"
+    found = error(TypeError, fresh().chat, asked, "nosuch", "alpaca", xyz=1)
+    assert found == "chat() takes no option 'xyz'"
+    for wrong, kind in [("5", TypeError), (True, TypeError), (-1, ValueError)]:
+        found = error(kind, fresh().chat, asked, "nosuch", "alpaca", timeout=wrong)
+        assert "timeout must be" in found
     Path("model.gguf").write_bytes(b"GGUF")
     found = error(ImportError, fresh().chat, asked, "model.gguf", "alpaca")
     assert "llama.cpp cannot be used" in found and "pip install llama-cpp-python" in found
@@ -426,6 +434,17 @@ def _() -> None:
 
 @checks("apply_chat_template")
 def _() -> None:
+    asked = {"messages": TALK, "template": "alpaca"}
+    text = fresh().apply_chat_template(**asked, sanitize_control_tokens=True, tokenize=False)
+    assert text == fresh().apply_chat_template(**asked, tokenize=False)
+    render = fresh().apply_chat_template
+    assert "as-huggingface" in error(ValueError, render, **asked, sanitize_control_tokens=False)
+    parts = [{"role": "user", "content": [{"type": "text", "text": "a"}]}]
+    assert bpe.ChatTemplate.alpaca(parts) == bpe.ChatTemplate.alpaca(
+        [{"role": "user", "content": "a"}]
+    )
+    parts[0]["content"].append({"type": "image"})
+    assert "a part of type 'image'" in error(ValueError, bpe.ChatTemplate.alpaca, parts)
     tokenizer = fresh()
     for name, control in CONTROL.items():
         tokenizer.add_special_tokens(control)
