@@ -4151,11 +4151,12 @@ def _encode_segments(
 
 
 # The options of `BPETokenizer.chat` that are not variables of a template.
-_CHAT_OPTIONS = ("model_path", "template", "system_prompt", "max_new_tokens", "temperature")
-_CHAT_OPTIONS += ("top_p", "backend", "n_gpu_layers", "n_ctx", "verbose", "top_k", "seed", "stop")
-_CHAT_OPTIONS += ("stream", "heal", "continue_final_message", "timeout")
-_CHAT_OPTIONS += ("chat_template", "tools", "documents", "content_tokens")
-_CHAT_OPTIONS += ("sanitize_control_tokens",)
+_CHAT_OPTIONS = (
+    *("model_path", "template", "system_prompt", "max_new_tokens", "temperature", "top_p"),
+    *("backend", "n_gpu_layers", "n_ctx", "verbose", "top_k", "seed", "stop", "stream"),
+    *("heal", "continue_final_message", "timeout", "chat_template", "tools", "documents"),
+    *("content_tokens", "sanitize_control_tokens"),
+)
 _NAMES_ELSEWHERE = {  # what other libraries call an option
     **dict.fromkeys(("max_tokens", "max_completion_tokens", "n_predict"), "max_new_tokens"),
     **dict.fromkeys(("stop_strings", "stop_sequences", "stop_words"), "stop"),

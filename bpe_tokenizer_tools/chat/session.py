@@ -54,9 +54,10 @@ class Reply:
         return self.new_tokens / self.seconds if self.seconds else 0.0
 
 
-_VARIABLES = ("tools", "documents", "chat_template", "content_tokens", "sanitize_control_tokens")
-_OPTIONS = ("model", "tokenizer", "template", "system_prompt", "backend", "n_gpu_layers", "n_ctx")
-_OPTIONS += _VARIABLES
+_OPTIONS = (
+    *("model", "tokenizer", "template", "system_prompt", "backend", "n_gpu_layers", "n_ctx"),
+    *("tools", "documents", "chat_template", "content_tokens", "sanitize_control_tokens"),
+)
 
 
 class Session:
