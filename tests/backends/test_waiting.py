@@ -233,10 +233,7 @@ def test_threads_that_chat_take_turns(
     chatted: tuple[BPETokenizer, Path], with_tools: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not with_tools:  # as where the module is alone
-        found = bpe_tokenizer._is_installed
-        monkeypatch.setattr(
-            bpe_tokenizer, "_is_installed", lambda name: "tools" not in name and found(name)
-        )
+        monkeypatch.setattr(bpe_tokenizer, "_WITH_TOOLS", False)
     questions = ["Hi", "What?", "a b c", "Who is it"]
     alone = [ask(chatted, question) for question in questions]
     assert len({*alone}) > 1
