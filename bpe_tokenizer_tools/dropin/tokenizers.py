@@ -324,7 +324,8 @@ class Tokenizer:
         self._seen: dict[str, Any] = {}  # their state when the engine was made
         self.refusal = ""  # why this library's engine isn't used
         self._engine: Any = _NOT_MADE  # or None, if there can't be one
-        self._replaced = vars(theirs).keys() & vars(Tokenizer).keys()
+        # Methods of the object itself, which win over those of its class.
+        self._replaced = {name for name in vars(theirs) if name in vars(Tokenizer)}
         for name in self._replaced & _WITHOUT_SETTINGS:
             super().__setattr__(name, getattr(theirs, name))
         if ours is not None:

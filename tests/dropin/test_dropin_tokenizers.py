@@ -652,7 +652,11 @@ def test_offsets_of_added_tokens_are_trimmed(
 @settings(max_examples=examples(40))
 @given(
     st.tuples(st.sampled_from(["a dog", "", "Grüße 世界, dogs"]), st.none() | st.just("the dog")),
-    truncations,
+    st.builds(
+        lambda given, strategy: given and {**given, "strategy": strategy},
+        truncations,
+        st.sampled_from(["longest_first", "only_first", "only_second"]),
+    ),
     paddings,
     st.booleans(),
     st.booleans(),

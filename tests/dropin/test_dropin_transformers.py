@@ -362,6 +362,15 @@ def clip_folder() -> str:
     return str(where)
 
 
+def test_a_backend_with_an_encode_of_its_own_stays() -> None:
+    tok = load("llama 3", False)
+    backend = tok._tokenizer
+    plain_encode = backend.encode_batch
+    backend.encode_batch = lambda *args, **options: plain_encode(*args, **options)
+    with pytest.warns(UserWarning, match="methods were replaced on its backend: encode_batch"):
+        assert patch_tokenizer(tok)._tokenizer is backend
+
+
 @pytest.mark.parametrize("skip", [True, False])
 def test_clip_decodes_as_before(skip: bool) -> None:
     theirs = transformers.AutoTokenizer.from_pretrained(clip_folder())
