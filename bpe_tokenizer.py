@@ -486,8 +486,6 @@ _splitter = functools.lru_cache(maxsize=64)(_Splitter)
 
 # -- Normalization ------------------------------------------------------------
 _NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD")
-_LONG_MARKS = 64
-
 # Python's `unicodedata` follows newer versions of Unicode than `NORMALIZATION_VERSION`.
 # A character never changes the properties it once has, so only younger characters matter:
 # they stay as they are, and the text on each side of one is normalized by itself.
@@ -546,12 +544,17 @@ def _normalize_known(text: str, form: str) -> str:
     return unicodedata.normalize(cast("Any", form), _order_long_marks(text, form))
 
 
+_LONG_MARKS = 128  # characters; `unicodedata` takes quadratic time to put so many in order
+
+
 def _order_long_marks(text: str, form: str) -> str:
-    """Put long runs of marks into canonical order: `unicodedata` takes quadratic time."""
-    decompose = functools.partial(unicodedata.normalize, "NFKD" if "K" in form else "NFD")
+    """Decompose long runs of marks, and put them into canonical order."""
+    decomposed: Any = "NFKD" if "K" in form else "NFD"
+    # These have no class of their own, but fall apart into marks.
+    more_marks = "\u0f73\u0f75\u0f81\uff9e\uff9f" if "K" in form else "\u0f73\u0f75\u0f81"
 
     def is_mark(char: str) -> bool:
-        return unicodedata.combining(decompose(char)[0]) > 0
+        return unicodedata.combining(char) > 0 or char in more_marks
 
     parts: list[str] = []
     done = 0
@@ -564,7 +567,7 @@ def _order_long_marks(text: str, form: str) -> str:
         while end < len(text) and is_mark(text[end]):
             end += 1
         if end - start >= _LONG_MARKS:
-            marks = itertools.chain.from_iterable(map(decompose, text[start:end]))
+            marks = "".join(unicodedata.normalize(decomposed, mark) for mark in text[start:end])
             parts += text[done:start], *sorted(marks, key=unicodedata.combining)
             done = end
     return "".join(parts) + text[done:]
