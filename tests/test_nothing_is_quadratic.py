@@ -19,6 +19,7 @@ import pytest
 from oracles import need
 
 from bpe_tokenizer import AddedToken, BPETokenizer
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.digits import digits_from_the_right
 from bpe_tokenizer_tools.vocabularies import align
 
@@ -91,6 +92,19 @@ CALLS: dict[str, Callable[[BPETokenizer, str], Any]] = {
     "count_tokens": lambda t, text: t.count_tokens(text),
     "tokenize": lambda t, text: t.tokenize(text),
 }
+
+
+# Marks in the wrong order; some that fall apart into marks; a younger one among them.
+@pytest.mark.parametrize(
+    "marks", ["\u0301\u0323", "\u0301\uff9e", "\u0f73\u0f74", "\u1dd7\U00010f47"]
+)
+@pytest.mark.parametrize("form", core.NORMALIZERS)
+def test_normalizing(form: str, marks: str) -> None:
+    def make(n: int) -> Call:
+        text = "e" + marks * (n // 2)
+        return lambda: core.normalize(text, form)
+
+    check(make, 20_000)
 
 
 @pytest.mark.parametrize("kind", TEXTS)
