@@ -119,6 +119,7 @@ def _key_of_pickle(packed: bytes) -> Any:
 
 _KEYS: dict[str, Callable[..., Any]] = {
     "_read_parts": _key_of_files,
+    "read_ranks": _key_of_files,  # of formats: which reads only the first of these files
     "_unpack": _key_of_pickle,
 }
 

@@ -138,8 +138,25 @@ def read_parts(
 ) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str], Path]:
     """Read as `read` does; return a definition, roles, settings, chat templates and the file."""
     path = file_within(path) if path.is_dir() else path
-    named = {token.content: token.id for token in special_tokens if token.id is not None}
-    source = read(path, split_pattern, named or None)
+    source = read(path, split_pattern, _named(special_tokens) or None)
+    return _parts(source, path)
+
+
+def read_ranks(
+    path: Path, split_pattern: str | None, special_tokens: Iterable[AddedToken]
+) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str], Path]:
+    """Read a file of ranks as `read_parts` does, but none of the files beside it."""
+    source = _module("tiktoken").read_alone(path, split_pattern, _named(special_tokens))
+    return _parts(source, path)
+
+
+def _named(tokens: Iterable[AddedToken]) -> dict[str, int]:
+    return {token.content: token.id for token in tokens if token.id is not None}
+
+
+def _parts(
+    source: Source, path: Path
+) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str], Path]:
     data = core.JsonReader(source.tokenizer, path)
     definition = source.definition or core.read_definition(data)
     settings = source.settings

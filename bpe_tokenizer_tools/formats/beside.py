@@ -43,6 +43,11 @@ class Beside(NamedTuple):
         """Whether a file says anything about tokens or roles."""
         return bool(self.config.data or self.side.names or self.side.tokens)
 
+    @property
+    def declares_ids(self) -> bool:
+        """Whether a file gives tokens ids."""
+        return any(token.id is not None for token in self.side.tokens.values())
+
     def flag(self, key: str, default: bool | None = None) -> bool | None:
         """Return a flag of tokenizer_config.json; null is None."""
         value: bool | None = self.config.get(key, bool, None, default=default)
@@ -100,8 +105,9 @@ def number(
     found: dict[str, AddedToken] = {}
     for token in tokens:
         id_ = ids.get(token.content, token.id)
-        if token.content not in ids and (id_ is None or id_ in used):
-            id_ = after
+        if token.content not in ids and id_ in used:
+            id_ = None
+        id_ = after if id_ is None else id_
         used.add(id_)
         after = max(after, id_ + 1)
         found[token.content] = dataclasses.replace(token, id=id_)

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from bpe_tokenizer import AddedToken
-from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools import core, formats
 from bpe_tokenizer_tools.formats import hub
 from bpe_tokenizer_tools.formats.tiktoken import PUBLIC_SHA256
 from bpe_tokenizer_tools.support import outputs
@@ -85,15 +85,15 @@ def read(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tuple[Any
     """
     name = path.as_posix()
     if name.startswith(_HUB):
-        found, extra = _on_hub(name.removeprefix(_HUB)), list[AddedToken]()
-    elif name in NAMES:
+        found = _on_hub(name.removeprefix(_HUB))
+        return core.engine().read(core.read_parts, found, pattern, tokens)
+    if name in NAMES:
         stem, special = _ALIASES.get(name, (name, {}))
-        found = fetch(stem)
         extra = [AddedToken(text, id_) for text, id_ in special.items()]
-    else:
-        shown = shortened(name, 300)
-        raise FileNotFoundError(f"{shown}: no such file or directory; {_advice(name)}")
-    return core.engine().read(core.read_parts, found, pattern, [*extra, *tokens])
+        # Others may write to the cache: of its files, only the one with the known hash counts.
+        return core.engine().read(formats.read_ranks, fetch(stem), pattern, [*extra, *tokens])
+    shown = shortened(name, 300)
+    raise FileNotFoundError(f"{shown}: no such file or directory; {_advice(name)}")
 
 
 def _on_hub(repo: str) -> Path:

@@ -17,7 +17,8 @@ JSON file of the same name beside it,
     {"pat_str": "...", "special_tokens": {"<|endoftext|>": 100257}}
 
 which are the arguments of `tiktoken.Encoding`; or the file is a public encoding's,
-recognized by its SHA-256.
+recognized by its SHA-256; or files of transformers beside it name a class or a kind of model whose
+pattern is public, see `_MODELS`.  Those files also declare tokens, roles and templates.
 
 `pat_str` is written for Rust's fancy-regex.  All split patterns in use mean the same
 there and in Python's `regex`, except ``$``, which there is only the end of the text.
@@ -37,7 +38,7 @@ import itertools
 import json
 import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -52,12 +53,15 @@ from bpe_tokenizer_tools.formats import (
     Contents,
     Source,
     SpecialTokens,
+    beside,
     is_compressed,
     lost,
     read_files,
 )
+from bpe_tokenizer_tools.formats.classes import Named
 from bpe_tokenizer_tools.formats.ranks import recover_merge_ids, recover_merges
 from bpe_tokenizer_tools.patterns import algebra
+from bpe_tokenizer_tools.patterns.families import KIMI
 from bpe_tokenizer_tools.patterns.known import R50K_SPELLINGS
 from bpe_tokenizer_tools.patterns.oniguruma import (
     from_oniguruma,
@@ -108,11 +112,87 @@ PUBLIC_SHA256 = {  # of each of these files
 }
 
 
-def _public(data: bytes) -> _Encoding | None:
+def _phi_3_small(size: int) -> dict[str, int]:
+    """Return the 96 control tokens of Phi-3-small, which come after cl100k's ranks."""
+    first = "<|endoftext|> <|fim_prefix|> <|fim_middle|> <|fim_suffix|> <|system|> <|user|>"
+    first += " <|assistant|> <|dummy_id_0|> <|dummy_id_1|> <|end|>"
+    names = ["<|dummy_id_2|>", *first.split(), *(f"<|dummy_id_{i}|>" for i in range(3, 12))]
+    names += ["<|endofprompt|>", *(f"<|dummy_id_{i}|>" for i in range(12, 87))]
+    return {name: size + i for i, name in enumerate(names)}
+
+
+def _qwen_1(size: int) -> dict[str, int]:
+    """Return the 208 control tokens of Qwen 1, which come after its ranks."""
+    names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    names += [f"<|extra_{i}|>" for i in range(205)]
+    return {name: size + i for i, name in enumerate(names)}
+
+
+class _Published(NamedTuple):
+    """What the code of a published model says about its file of ranks."""
+
+    classes: str  # names of its class of tokenizers
+    model_types: str  # in its config.json
+    pattern: str
+    normalizer: str | None = None
+    # its control tokens, given the number of ranks, if no file declares any
+    special_tokens: Callable[[int], dict[str, int]] | None = None
+    roles: Mapping[str, str] = {}  # if no file says otherwise
+
+
+# Sources: tokenization_kimi.py, tokenization_chatglm.py, tokenization_phi3_small.py and
+# tokenization_qwen.py of these models; meta-llama/llama-models, models/llama3 and llama4.
+_MODELS = (
+    _Published("TikTokenTokenizer", "kimi_k2 kimi_k25 kimi_linear kimi_vl", KIMI),
+    _Published(
+        "Phi3SmallTokenizer",
+        "phi3small",
+        SPLIT_PATTERNS["cl100k"],
+        special_tokens=_phi_3_small,
+        roles={"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"},
+    ),
+    _Published("QWenTokenizer", "qwen", SPLIT_PATTERNS["qwen2"], "NFC", _qwen_1),
+    _Published("ChatGLM4Tokenizer", "chatglm glm glm4 glm4v glm4_moe", SPLIT_PATTERNS["llama3"]),
+    _Published("", "llama4 llama4_text", SPLIT_PATTERNS["o200k"]),
+    _Published("LlamaTokenizer", "llama mllama mllama_text_model", SPLIT_PATTERNS["llama3"]),
+)
+
+
+def _published(named: Named) -> _Published | None:
+    """Return what is known of the model that files beside the ranks name."""
+    for name in named.classes:
+        for model in _MODELS:
+            if name.removesuffix("Fast") in model.classes.split():
+                return _of_llama_4(model, named)
+    kinds = (model for model in _MODELS if named.model_type in model.model_types.split())
+    return next(kinds, None)
+
+
+def _of_llama_4(model: _Published, named: Named) -> _Published:
+    """Return the model; of Llama's, the one that its type says, since they share a class."""
+    by_type = [each for each in _MODELS if named.model_type in each.model_types.split()]
+    return by_type[0] if model.classes == "LlamaTokenizer" and by_type else model
+
+
+def _of_model(found: beside.Beside, size: int) -> _Encoding | None:
+    """Return what is known of the model that the files beside ranks name."""
+    model = _published(found.named)
+    if model is None:
+        return None
+    special: Mapping[str, int] = {}
+    if model.special_tokens and not found.declares_ids:
+        special = model.special_tokens(size)
+    return _Encoding(model.pattern, special, model.normalizer, model.roles, "none")
+
+
+def _public(data: bytes, found: beside.Beside | None = None) -> _Encoding | None:
     """Return the public encoding of a file, if it is one."""
     digest = hashlib.sha256(data).hexdigest()
     names = (name for name, known in PUBLIC_SHA256.items() if known == digest)
-    return next(map(_PUBLIC_ENCODINGS.__getitem__, names), None)
+    known = next(map(_PUBLIC_ENCODINGS.__getitem__, names), None)
+    if known and found and found.declares_ids:  # the ranks of another tokenizer
+        known = _Encoding(known.pattern, {}, roles={}, surround="none")
+    return known
 
 
 # -- Split patterns -----------------------------------------------------------
@@ -270,28 +350,89 @@ def read(
         FileFormatError: the file is damaged, or the split pattern is not known.
     """
     sidecar = (path.with_suffix("") if is_compressed(path) else path).with_suffix(".json")
-    files = read_files(path, *([sidecar] if core.suffix_of(path) == ".tiktoken" else []))
+    own = [sidecar] if core.suffix_of(path) == ".tiktoken" else []
+    others = [other for other in beside.paths(path.parent) if other not in own]
+    return _read(path, split_pattern, special_tokens, own, others)
+
+
+def read_alone(path: Path, split_pattern: str | None, special_tokens: SpecialTokens) -> Source:
+    """Read a file of ranks, and none beside it."""
+    return _read(path, split_pattern, special_tokens, [], [])
+
+
+def _read(
+    path: Path,
+    split_pattern: str | None,
+    special_tokens: SpecialTokens | None,
+    own: Sequence[Path],
+    others: Sequence[Path],
+) -> Source:
+    """Read a file of ranks; `own` is its JSON file, `others` are those of transformers."""
+    files = read_files(path, *own, *others)
     data = _unpacked(path, files.pop(path))
     ranks = _read_ranks(path, data)
-    known = _read_sidecar(sidecar, files, ranks)
-    known = known or _public(data)
+    found = beside.of(path.parent, {file: files[file] for file in others if file in files})
+    known = _read_sidecar(own[0], files, ranks) if own else None
+    known = known or _of_model(found, len(ranks)) or _public(data, found)
     if split_pattern is not None:
         pattern = core.pattern_named(split_pattern)
-        known = _Encoding(pattern, {}) if known is None else known._replace(pattern=pattern)
+        bare = _Encoding(pattern, {}, surround="none" if found.speaks else "bos")
+        known = bare if known is None else known._replace(pattern=pattern)
     if known is None:
-        raise FileFormatError(
-            path,
-            "",
-            "has ranks but no split pattern, and is not the file of a public encoding; pass "
-            f"split_pattern, a regular expression or one of {', '.join(SPLIT_PATTERNS)}, and "
-            "special_tokens, such as {'<|endoftext|>': 50256}, if there are any",
-        )
-    given = dict(special_tokens or {})
+        raise _no_pattern(path)
+    return _with_files(path, ranks, known, found, dict(special_tokens or {}))
+
+
+def _no_pattern(path: Path) -> FileFormatError:
+    classes = ", ".join(name for model in _MODELS for name in model.classes.split())
+    return FileFormatError(
+        path,
+        "",
+        "has ranks but no split pattern, and is not the file of a public encoding; pass "
+        f"split_pattern, a regular expression or one of {', '.join(SPLIT_PATTERNS)}, and "
+        "special_tokens, such as {'<|endoftext|>': 50256}, if there are any; or add the model's "
+        "tokenizer_config.json or config.json, if its tokenizer_class or model_type is a known "
+        f"one: {classes}, or those of Llama 3 and 4",
+    )
+
+
+def _with_files(
+    path: Path,
+    ranks: Mapping[bytes, int],
+    known: _Encoding,
+    found: beside.Beside,
+    given: Mapping[str, int],
+) -> Source:
+    """Convert ranks, given what is known of them and the files of transformers beside them."""
     # The caller's come last, in their order: of those that share an id, the last decodes it.
     special = {text: id_ for text, id_ in known.special_tokens.items() if text not in given}
+    own = [AddedToken(text, id_) for text, id_ in special.items()]
     special.update(given)
-    more = known.normalizer, known.roles, known.surround
-    return byte_level(path, ranks, known.pattern, special, *more)
+    by_name = file_roles([*own, *map(AddedToken, given)])
+    roles = found.roles(by_name if known.roles is None else known.roles)
+    declared = [token for token in beside.declared(found, roles) if token.content not in given]
+    declared.sort(key=lambda token: _order(token, found, len(ranks)))
+    numbered = beside.number(declared, special, ranks.values())
+    ids = {**special, **{text: cast("int", token.id) for text, token in numbered.items()}}
+    surround = known.surround
+    keys = ("add_bos_token", "add_eos_token")
+    if any(key in found.config.data for key in keys):
+        surround = "+".join(key[4:7] for key in keys if found.flag(key)) or "none"
+    source = byte_level(
+        path, ranks, known.pattern, ids, known.normalizer, roles, surround, numbered
+    )
+    settings = found.side.settings if found.speaks else {}
+    return dataclasses.replace(source, settings=settings, chat_templates=found.side.templates)
+
+
+def _order(token: AddedToken, found: beside.Beside, size: int) -> int:
+    """Return a token's place in the order in which transformers adds them to ranks."""
+    if token.id is not None and token.id >= size:
+        return 0
+    lists = ("extra_special_tokens", "additional_special_tokens")
+    if token.content in found.side.further and any(found.config.data.get(key) for key in lists):
+        return 1
+    return 2 if token.id is not None else 3
 
 
 def _unpacked(path: Path, data: bytes) -> bytes:
@@ -439,6 +580,7 @@ def byte_level(
     normalizer: str | None = None,
     roles: Mapping[str, str] | None = None,
     surround: str = "bos",
+    declared: Mapping[str, AddedToken] | None = None,
 ) -> Source:
     """Convert ranks of byte strings to the common form.
 
@@ -450,6 +592,7 @@ def byte_level(
         normalizer: as in `BPETokenizer`.
         roles: role -> token; None gives special tokens with well-known names their roles.
         surround: as in `BPETokenizer`.
+        declared: the options of special tokens, by their text.
 
     Raises:
         FileFormatError: a byte has no token, or ids collide.
@@ -471,7 +614,11 @@ def byte_level(
             normalizer=normalizer,
             ignore_merges=True,
         )
-        tokens = [AddedToken(content, id_) for content, id_ in special_tokens.items()]
+        known = declared or {}
+        tokens = [
+            dataclasses.replace(known.get(content) or AddedToken(content), id=id_)
+            for content, id_ in special_tokens.items()
+        ]
         for content in special_tokens:
             core.utf8_length(content)  # raises for a lone surrogate
             if not content:

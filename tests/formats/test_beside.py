@@ -5,6 +5,7 @@ The directories are those of `published_shapes`, and grids of the keys that chan
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from oracles import need
 
 from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.formats import classes
 
 ROLES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 TEXTS = [
@@ -307,9 +309,9 @@ def test_special_tokens_of_the_caller(tmp_path: Path) -> None:
 
 
 def test_names_of_classes_and_model_types_are_those_of_transformers(auto: Any) -> None:
+    if not need("transformers").__version__.startswith("5.24."):
+        pytest.skip("other versions have other lists")
     from transformers.models.auto import tokenization_auto
-
-    from bpe_tokenizer_tools.formats import classes
 
     names = tokenization_auto.TOKENIZER_MAPPING_NAMES
     forced = tokenization_auto.MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS
@@ -322,3 +324,153 @@ def test_names_of_classes_and_model_types_are_those_of_transformers(auto: Any) -
         assert names[kind] == name
     known = {name.removesuffix("Fast") for name in names.values() if name}
     assert known - {"TokenizersBackend", "MistralCommonBackend"} == classes.CLASSES
+
+
+# -- Ranks in tiktoken's format -------------------------------------------------
+
+
+def encoding(folder: Path, name: str, pattern: str, special: dict[str, int]) -> Any:
+    """Return tiktoken's own tokenizer of a file of ranks."""
+    tiktoken = need("tiktoken")
+    lines = (line.split() for line in (folder / name).read_bytes().splitlines())
+    ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
+    return tiktoken.Encoding("x", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special)
+
+
+# The patterns as the code of these models has them.
+LLAMA_3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+CASES = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}"
+)
+PATTERNS = {
+    "phi-3-small": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
+    r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
+    "qwen-1": LLAMA_3.replace("{1,3}", ""),
+    "kimi": r"[\p{Han}]+|"
+    + CASES.replace(r"\p{M}]", r"\p{M}&&[^\p{Han}]]")
+    + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "glm-4": LLAMA_3,
+    "llama-3-original": LLAMA_3,
+    "llama-4": CASES + r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+}
+RANK_TEXTS = [
+    *TEXTS,
+    "I'LL see 1234567 iPhones/\n\n世界hello漢字ABC  \n x's",
+    "<|im_end|> <|endoftext|>[BOS]hello[EOS]<|begin_of_text|>  hello<|eot|>",
+]
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_ranks_are_cut_as_their_model_does(name: str, tmp_path: Path) -> None:
+    folder = shapes.make(name, tmp_path)
+    file = next(path.name for path in folder.iterdir() if path.suffix in (".tiktoken", ".model"))
+    ours = BPETokenizer.from_file(folder)
+    theirs = encoding(folder, file, PATTERNS[name], ours.special_tokens)
+    for text in RANK_TEXTS:
+        ids = theirs.encode_ordinary(text)
+        assert ours.encode(text) == ids, text
+        ids = theirs.encode(text, allowed_special="all")
+        assert ours.encode(text, allowed_special="all", add_special_tokens=True) == ids, text
+    assert BPETokenizer.from_file(folder / file) == ours
+
+
+def test_ranks_have_the_tokens_roles_and_templates_of_their_files(tmp_path: Path) -> None:
+    kimi = BPETokenizer.from_file(shapes.make("kimi", tmp_path / "kimi"))
+    size = len(shapes.ranks())
+    declared = json.loads((tmp_path / "kimi/tokenizer_config.json").read_text())
+    decoder = declared["added_tokens_decoder"]
+    # Gaps stay: the model's own code gives the ids between names that nobody uses.
+    assert {str(token.id): token.content for token in kimi.added_tokens} == {
+        id_: token["content"] for id_, token in decoder.items()
+    }
+    assert [token.special for token in kimi.added_tokens if token.id == size + 11] == [False]
+    assert kimi.convert_tokens_to_ids(["[BOS]", "[PAD]"]) == [size, size + 255]
+    assert (kimi.bos_token, kimi.unk_token, kimi.pad_token) == ("[BOS]", "[UNK]", "[PAD]")
+    assert str(kimi.chat_template).startswith("{% for m in messages %}<|im_")
+
+    phi = BPETokenizer.from_file(shapes.make("phi-3-small", tmp_path / "phi"))
+    assert len(phi.special_tokens) == 96
+    assert (phi.bos_token, phi.eos_token, phi.pad_token) == ("<|endoftext|>",) * 3
+    assert phi.model_max_length == 8192
+    assert "<|end|>" in str(phi.chat_template)
+
+
+def test_control_tokens_that_only_the_models_own_code_lists(tmp_path: Path) -> None:
+    size = len(shapes.ranks())
+    qwen = BPETokenizer.from_file(shapes.make("qwen-1", tmp_path / "qwen"))
+    assert qwen.special_tokens == {
+        "<|endoftext|>": size,
+        "<|im_start|>": size + 1,
+        "<|im_end|>": size + 2,
+        **{f"<|extra_{i}|>": size + 3 + i for i in range(205)},
+    }
+    assert qwen.normalizer == "NFC"
+    folder = shapes.make("phi-3-small", tmp_path / "phi", added_tokens_decoder=..., pad_token=...)
+    ids = BPETokenizer.from_file(folder).special_tokens
+    assert sorted(ids.values()) == [*range(size, size + 96)]
+    # As in Phi-3-small's own code, less the 100,256 ranks of cl100k.
+    expected = {"<|dummy_id_2|>": 0, "<|endoftext|>": 1, "<|user|>": 6, "<|end|>": 10}
+    expected |= {"<|dummy_id_11|>": 19, "<|endofprompt|>": 20, "<|dummy_id_86|>": 95}
+    assert {name: ids[name] - size for name in expected} == expected
+
+
+@pytest.mark.parametrize("name", ["llama-3-original", "llama-4"])
+def test_ranks_that_transformers_reads(name: str, auto: Any, tmp_path: Path) -> None:
+    """It fills gaps with tokens of its own, and cuts all of them as Llama 3 does."""
+    folder = shapes.make(name, tmp_path)
+    ours, theirs = BPETokenizer.from_file(folder), auto.from_pretrained(folder)
+    assert {r: core.roles(ours).get(r) for r in ROLES} == {r: getattr(theirs, r) for r in ROLES}
+    filled = {id_: t for id_, t in tokens_of(theirs).items() if "reserved_token" not in t[0]}
+    assert our_tokens(ours) == filled
+    assert ours.chat_template == theirs.chat_template
+    assert_same_ids(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"add_bos_token": True},
+        {"add_bos_token": True, "add_eos_token": True},
+        {"add_bos_token": False, "add_eos_token": True},
+        {"add_bos_token": None},
+        {"bos_token": "<q>", "extra_special_tokens": ["<z>", "<y>"], "add_bos_token": True},
+        {"extra_special_tokens": {"image_token": "<z>"}, "pad_token": "<p>"},
+        {
+            "additional_special_tokens": ["<z>"],
+            "added_tokens_decoder": shapes.decoder({268: "<b>"}),
+        },
+        {"added_tokens_decoder": shapes.decoder({268: "<b>", 3: "<c>"}), "bos_token": "<b>"},
+        {"added_tokens_decoder": shapes.decoder({268: shapes.token("<b>", False, rstrip=True)})},
+    ],
+    ids=str,
+)
+def test_keys_beside_ranks_are_as_in_transformers(
+    config: Config, auto: Any, tmp_path: Path
+) -> None:
+    changes = {"chat_template": ..., **config}
+    if "added_tokens_decoder" in config:
+        changes = {"bos_token": ..., "eos_token": ..., **changes}
+    folder = shapes.make("llama-3-original", tmp_path, **changes)
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    ours, theirs = BPETokenizer.from_file(folder), auto.from_pretrained(folder)
+    assert {r: core.roles(ours).get(r) for r in ROLES} == {r: getattr(theirs, r) for r in ROLES}
+    filled = {id_: t for id_, t in tokens_of(theirs).items() if "reserved_token" not in t[0]}
+    assert our_tokens(ours) == filled
+    assert_same_ids(ours, theirs, [*TEXTS, "<b>  hello<c><z>"])
+
+
+def test_ranks_of_an_unknown_model(tmp_path: Path) -> None:
+    folder = shapes.make("kimi", tmp_path, tokenizer_class="Unheard", auto_map=...)
+    (folder / "config.json").unlink()
+    known = "has ranks but no split pattern.*one of gpt2.*TikTokenTokenizer, Phi3Small.*Llama 3"
+    with pytest.raises(FileFormatError, match=known):
+        BPETokenizer.from_file(folder)
+    tokenizer = BPETokenizer.from_file(folder, split_pattern="llama3")
+    assert tokenizer.bos_token == "[BOS]"
+    (folder / "config.json").write_text('{"model_type": "kimi_k2"}')
+    assert BPETokenizer.from_file(folder).encode("世界hello") == tokenizer.encode("世界hello")
