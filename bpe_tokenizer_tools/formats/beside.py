@@ -137,9 +137,12 @@ def check_given(
     """Raise if a token that the caller passes couldn't get its id."""
     for text, id_ in (given or {}).items():
         if tokens[text].id != id_:
-            problem = f"{core.shorten(text)} can't have id {id_}: the vocabulary gives it, or "
+            problem = f"special_tokens: {core.shorten(text)} can't get this id: id {id_} is already"
             raise FileFormatError(
-                path, "", problem + f"that id to another token; here it is {tokens[text].id}"
+                path,
+                "",
+                f"{problem} another token's, or the file has the token with another id; "
+                f"{tokens[text].id} would be right",
             )
 
 

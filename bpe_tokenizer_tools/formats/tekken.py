@@ -10,20 +10,24 @@ its rank plus ``default_num_special_tokens``.  Tokens that don't fit into
 ``default_vocab_size`` are not used.  Unlisted special tokens are called ``<SPECIAL_17>``
 and so on, by id.  Files up to version v7 list none; theirs are those of `_LEGACY`.
 
-Encoding with ``add_special_tokens=True`` puts ``<s>`` before the text, as the files
-that HuggingFace hosts for these models do; Mistral's own library leaves that to the
-caller.
+Encoding with ``add_special_tokens=True`` puts ``<s>`` before the text, as transformers does with
+mistral-common; Mistral's own library leaves that to the caller.  A tokenizer_config.json beside the
+file decides it instead, unless config.json names a model of Mistral's: then transformers doesn't
+read it.
 
 Source: github.com/mistralai/mistral-common, tokens/tokenizers/tekken.py.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import cast
 
 from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.formats import Source, SpecialTokens
+from bpe_tokenizer_tools.formats import Source, SpecialTokens, beside
+from bpe_tokenizer_tools.formats.classes import MISTRAL_TYPES
 from bpe_tokenizer_tools.formats.tiktoken import byte_level, decode_base64, read_pattern
 
 _LEGACY_VERSIONS = ("v1", "v2", "v3", "v7")
@@ -48,7 +52,7 @@ def matches(path: Path, head: bytes) -> bool:
 def read(
     path: Path, split_pattern: str | None = None, special_tokens: SpecialTokens | None = None
 ) -> Source:
-    """Read tekken.json.
+    """Read tekken.json, and the files that transformers puts beside it.
 
     `special_tokens` are added to the file's own.
     """
@@ -67,9 +71,23 @@ def read(
     pattern = read_pattern(config, "pattern")
     special = _read_special_tokens(data, config, n_special)
     ranks = _read_ranks(data, config, n_special)
-    roles = {role: token for role, token in _ROLES.items() if token in special}
-    special.update(special_tokens or {})
-    return byte_level(path, ranks, pattern, special, roles=roles)
+    own = {role: token for role, token in _ROLES.items() if token in special}
+    found = beside.read(path)
+    reads_config = found.speaks and found.named.model_type not in MISTRAL_TYPES
+    roles = found.roles({}) if reads_config else own
+    given = special_tokens or {}
+    numbered = beside.number(beside.declared(found, roles, given), special, ranks.values())
+    beside.check_given(path, given, numbered)
+    special.update({text: cast("int", token.id) for text, token in numbered.items()})
+    surround = "bos"
+    if reads_config:
+        ends = (end for end in ("bos", "eos") if found.flag(f"add_{end}_token"))
+        surround = "+".join(ends) or "none"
+    source = byte_level(
+        path, ranks, pattern, special, roles=roles, surround=surround, declared=numbered
+    )
+    settings = found.side.settings if found.speaks else {}
+    return dataclasses.replace(source, settings=settings, chat_templates=found.side.templates)
 
 
 _shown = core.shorten

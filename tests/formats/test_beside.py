@@ -304,7 +304,7 @@ def test_special_tokens_of_the_caller(tmp_path: Path) -> None:
     path.write_bytes(shapes.sentencepiece_model())
     tokenizer = BPETokenizer.from_file(path, special_tokens={"<x>": 350, "</s>": 2})
     assert tokenizer.special_tokens == {"<unk>": 0, "<s>": 1, "</s>": 2, "<x>": 350}
-    with pytest.raises(FileFormatError, match="'<x>' can't have id 7"):
+    with pytest.raises(FileFormatError, match="'<x>' can't get this id: id 7 is"):
         BPETokenizer.from_file(path, special_tokens={"<x>": 7})
 
 
@@ -474,3 +474,59 @@ def test_ranks_of_an_unknown_model(tmp_path: Path) -> None:
     assert tokenizer.bos_token == "[BOS]"
     (folder / "config.json").write_text('{"model_type": "kimi_k2"}')
     assert BPETokenizer.from_file(folder).encode("世界hello") == tokenizer.encode("世界hello")
+
+
+# -- tekken.json ------------------------------------------------------------------
+
+
+def test_tekken_has_the_template_beside_it(auto: Any, tmp_path: Path) -> None:
+    mistral = need("mistral_common.tokens.tokenizers.tekken")
+    folder = shapes.make("mistral-tekken", tmp_path)
+    ours, theirs = BPETokenizer.from_file(folder), auto.from_pretrained(folder)
+    assert type(theirs).__name__ == "MistralCommonBackend"
+    own = mistral.Tekkenizer.from_file(folder / "tekken.json")
+    assert ours.chat_template == shapes.LLAMA_TEMPLATE
+    for role in ("bos_token", "eos_token", "unk_token", "pad_token"):
+        assert getattr(ours, role) == getattr(theirs, role)
+    for text in TEXTS:
+        assert ours.encode(text) == own.encode(text, bos=False, eos=False)
+        assert ours.encode(text, add_special_tokens=True) == theirs(text).input_ids
+    assert BPETokenizer.from_file(folder / "tekken.json") == ours
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"bos_token": "<s>", "eos_token": "</s>", "chat_template": "x"},
+        {"bos_token": "<s>", "eos_token": "[INST]", "add_bos_token": True, "add_eos_token": True},
+        {"pad_token": "<p>", "extra_special_tokens": {"image_token": "[IMG]"}},
+        {
+            "added_tokens_decoder": shapes.decoder(
+                {3: "[INST]", 9: "[FOO]", 298: shapes.token("[NEW]", special=False)}
+            ),
+            "add_bos_token": True,
+        },
+    ],
+    ids=str,
+)
+def test_keys_beside_tekken_are_as_in_transformers(
+    config: Config, auto: Any, tmp_path: Path
+) -> None:
+    files = shapes.SHAPES["mistral-tekken"]()
+    files = {"tekken.json": files["tekken.json"], "tokenizer_config.json": config}
+    shapes.write(tmp_path, files)
+    assert_same(
+        BPETokenizer.from_file(tmp_path),
+        auto.from_pretrained(tmp_path),
+        [*TEXTS, "[FOO] hello[NEW]<p>"],
+    )
+
+
+def test_of_mistrals_own_models_transformers_reads_only_tekken(auto: Any, tmp_path: Path) -> None:
+    need("mistral_common")
+    config = {"bos_token": "[INST]", "add_bos_token": False, "add_eos_token": True}
+    folder = shapes.make("mistral-tekken", tmp_path, **config)
+    ours, theirs = BPETokenizer.from_file(folder), auto.from_pretrained(folder)
+    assert ours.bos_token == theirs.bos_token == "<s>"
+    for text in TEXTS:
+        assert ours.encode(text, add_special_tokens=True) == theirs(text).input_ids
