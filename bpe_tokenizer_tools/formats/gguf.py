@@ -45,12 +45,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, AddedToken, BPETokenizer, Definition, FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.core import shorten
-from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, lost, surrounding
+from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, beside, lost, surrounding
 from bpe_tokenizer_tools.formats.ranks import merges_by_score
 from bpe_tokenizer_tools.patterns.families import BYTES, FAMILIES, Component, Family, pattern_steps
 from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP, SPELLINGS
@@ -391,7 +391,7 @@ def read(
     """Read the tokenizer of a GGUF file.
 
     A `split_pattern`, in `regex` syntax, is for a file that names no pre-tokenizer, or an unknown
-    one.
+    one.  Files of transformers beside it may add tokens, roles and templates that it lacks.
     """
     fields = _Fields(_read_header(path), path)
     model = fields.text("tokenizer.ggml.model")
@@ -415,14 +415,50 @@ def read(
     else:
         parts, options = _byte_level(vocabulary, family)
     parts["post_processor"] = _post_processor(fields, roles, family)
+    named = {role: token.content for role, token in roles.items() if token}
+    found = _files_beside(vocabulary, path, special_tokens or {})
+    known = {token.content for token in vocabulary.added.values()}
+    for role, text in found.side.roles.items() if found else ():
+        if text in known:
+            named.setdefault(role, text)
     added = [token for _, token in sorted(vocabulary.added.items())]
+    templates = _chat_templates(fields)
     return Source(
         core.tokenizer_layout(
             {**options, "vocab": vocabulary.ids(), "merges": merges}, added, parts
         ),
-        {role: token.content for role, token in roles.items() if token},
-        chat_templates=_chat_templates(fields),
+        {role: named[role] for role in core.ROLES if role in named},
+        found.side.settings if found and found.speaks else {},
+        templates or (found.side.templates if found else {}),
     )
+
+
+def _files_beside(
+    vocabulary: _Vocabulary, path: Path, given: SpecialTokens
+) -> beside.Beside | None:
+    """Read the files that transformers puts beside a vocabulary, and add the tokens they declare.
+
+    The file itself is complete, so what it says counts, as in transformers and llama.cpp; the
+    others only say more.  Return None if they are of another tokenizer.
+    """
+    found = beside.read(path)
+    ids = vocabulary.ids()
+    texts = {id_: text for text, id_ in ids.items()}
+    for token in found.side.tokens.values():
+        own = ids.get(token.content), texts.get(-1 if token.id is None else token.id)
+        if token.id is not None and own not in ((None, None), (token.id, token.content)):
+            core.warn(
+                f"{path.parent}: its files describe another tokenizer than {path.name}, in which "
+                f"{shorten(token.content)} doesn't have id {token.id}; {path.name} alone is read"
+            )
+            return None
+    declared = (token for token in beside.declared(found, {}, given) if token.id is not None)
+    numbered = beside.number(declared, ids)
+    beside.check_given(path, given, numbered)
+    for token in numbered.values():
+        if token.content not in ids:
+            vocabulary.added[cast("int", token.id)] = token
+    return found
 
 
 def _chat_templates(fields: _Fields) -> dict[str, str]:

@@ -530,3 +530,37 @@ def test_of_mistrals_own_models_transformers_reads_only_tekken(auto: Any, tmp_pa
     assert ours.bos_token == theirs.bos_token == "<s>"
     for text in TEXTS:
         assert ours.encode(text, add_special_tokens=True) == theirs(text).input_ids
+
+
+# -- GGUF -------------------------------------------------------------------------
+
+
+def test_files_beside_a_gguf_file_only_add_to_it(tmp_path: Path) -> None:
+    trained = BPETokenizer("llama3", normalizer=None)
+    trained.train("the weather hello " * 60, 270, special_tokens=["<s>", "<eot>"], verbose=False)
+    trained.bos_token = "<s>"
+    path = tmp_path / "model.gguf"
+    trained.export(path, "gguf")
+    alone = BPETokenizer.from_file(path)
+    first, size = trained.special_tokens["<s>"], trained.vocab_size
+    config = {
+        "bos_token": "<eot>",
+        "eos_token": "<eot>",
+        "pad_token": "<not there>",
+        "chat_template": "from the configuration",
+        "model_max_length": 77,
+        "added_tokens_decoder": shapes.decoder({first: "<s>", size + 5: "<new>"}),
+    }
+    shapes.write(tmp_path, {"tokenizer_config.json": config})
+    more = BPETokenizer.from_file(path)
+    assert more.special_tokens == {**alone.special_tokens, "<new>": size + 5}
+    assert (more.bos_token, more.eos_token, more.pad_token) == ("<s>", "<eot>", None)
+    assert (more.chat_template, more.model_max_length) == ("from the configuration", 77)
+    trained.chat_templates = {"default": "its own"}
+    trained.export(path, "gguf")
+    assert BPETokenizer.from_file(path).chat_template == "its own"
+
+    config["added_tokens_decoder"] = shapes.decoder({first: "<other>"})
+    shapes.write(tmp_path, {"tokenizer_config.json": config})
+    with pytest.warns(UserWarning, match=r"describe another tokenizer than model\.gguf"):
+        assert BPETokenizer.from_file(path).special_tokens == alone.special_tokens
