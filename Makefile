@@ -18,12 +18,14 @@ LONGEST := tests/scale/test_scale_ray.py tests/chat/test_tiny_chat_model.py test
 BACKENDS := tests/backends tests/adapting/test_adapt_model.py $(wildcard tests/chat/test_chat*.py) \
 	tests/chat/test_conversation.py tests/chat/test_tiny_chat_model.py tests/formats/test_gguf.py \
 	tests/module/test_round_trips.py tests/checking/test_check.py tests/formats/test_convert.py
+# The tests that transformers and tokenizers have of themselves.
+THEIR_TESTS := tests/dropin/test_their_own_tests.py
 # Those that an engine matters to most.
 ENGINES := tests/module tests/formats tests/training
 CORE := $(patsubst %,tests/module/test_%.py,engine encode train streaming special_tokens object)
 
 .PHONY: help format lint types test test-more test-slow test-python packages hints alone no-compiler core extension \
-	transformers4 fuzz fuzz-seeds loaders uses grammars optimum backends warnings sanitizers docs site pictures
+	transformers4 fuzz fuzz-seeds loaders uses their-tests grammars optimum backends warnings sanitizers docs site pictures
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1 - \2/p' Makefile | awk -F ' - ' '{ printf "%-14s%s\n", $$1, $$2 }'
@@ -125,6 +127,10 @@ uses: export BPE_TOKENIZER_REQUIRE = $(USES)
 uses: ## training stacks, harnesses, text splitters and servers' plugins; needs the packages that .ci/run installs
 	$(PYTEST) tests/dropin/test_dropin_uses.py tests/dropin/test_twin.py tests/dropin/test_servers.py
 	$(PYTEST) -k litellm tests/dropin/test_dropin_tiktoken.py
+
+their-tests: export BPE_TOKENIZER_REQUIRE = parameterized,tokenizers,transformers,torch,tokenizers_source,transformers_source
+their-tests: ## tests that transformers and tokenizers have of themselves, from their source archives, which pip downloads
+	$(PYTEST) --slow $(THEIR_TESTS)
 
 grammars: export BPE_TOKENIZER_REQUIRE = llguidance,xgrammar,transformers,sentencepiece
 grammars: ## grammar engines take tokenizers; needs llguidance xgrammar transformers sentencepiece and core's packages

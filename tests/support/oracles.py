@@ -43,7 +43,7 @@ _PACKAGES = {
     "xdist": "pytest-xdist",
 }
 # Large packages, and those few tests need: in the extra "test-all", but not in "test".
-_IN_TEST_ALL = "accelerate datasets pandas pyarrow ray selenium torch".split()
+_IN_TEST_ALL = "accelerate datasets pandas parameterized pyarrow ray selenium torch".split()
 
 
 def missing(module: str) -> str | None:

@@ -87,7 +87,6 @@ DIRECTORIES = {
     "bart": Directory(
         "BartTokenizer", "bart with a prefix space", {**ROBERTA_ROLES, "add_prefix_space": True}
     ),
-    "led": Directory("LEDTokenizer", "roberta", ROBERTA_ROLES),
     "deberta": Directory(
         "DebertaTokenizer",
         _with_tokens("gpt2", "[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"),
@@ -134,9 +133,7 @@ DIRECTORIES = {
     ),
     "nougat": Directory("NougatTokenizer", _ROBERTA_LIKE, {**LLAMA2_ROLES, "pad_token": "<pad>"}),
     "nllb": Directory("NllbTokenizer", _PIECES, {**LLAMA2_ROLES, "pad_token": "<pad>"}),
-    "seamless": Directory("SeamlessM4TTokenizer", _PIECES, {**LLAMA2_ROLES, "pad_token": "<pad>"}),
     "gpt": Directory("OpenAIGPTTokenizer", _WORDS_WITH_AN_END, {"unk_token": "<unk>"}),
-    "herbert": Directory("HerbertTokenizer", _WORDS_WITH_AN_END, {"unk_token": "<unk>"}),
     "llama 3": Directory(
         BACKEND, "llama 3", {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}
     ),
