@@ -48,6 +48,7 @@ if __name__ == "__main__":
 import argparse
 import array
 import atexit
+import base64
 import codecs
 import contextlib
 import dataclasses
@@ -69,6 +70,7 @@ import threading
 import time
 import unicodedata
 import warnings
+import zlib
 from collections import Counter, UserDict, defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,6 +109,7 @@ __all__ = [
     "LLAMA3_SPECIAL_TOKENS",
     "NORMALIZATION_VERSION",
     "SPLIT_PATTERNS",
+    "UNICODE_VERSION",
     "AddedToken",
     "BPETokenizer",
     "BatchEncoding",
@@ -128,6 +131,10 @@ __all__ = [
 __version__ = "0.10.0"
 
 # == 1. Constants =============================================================
+# The version of Unicode that says what a letter, a number or a space is, whatever `regex` runs:
+# tiktoken's and HuggingFace's.
+UNICODE_VERSION = "16.0.0"
+
 # The version of Unicode whose normal forms these are, whatever Python runs: HuggingFace's.
 NORMALIZATION_VERSION = "9.0.0"
 
@@ -385,6 +392,276 @@ def _from_printable(token: str) -> bytes | None:
 # bpe_tokenizer_tools/patterns/ spells patterns for Oniguruma (HuggingFace's engine) and `re`, and
 # finds where text can be cut.  The answers for section 1 are also here, so this file works alone.
 
+
+# -- Characters ---------------------------------------------------------------
+# Each release of `regex` has the Unicode of its day, but ids must not depend on the day.  So this
+# table decides.  Where the installed `regex` takes a character for something else, the text is
+# matched with a stand-in in its place: a character that `regex` has always known, of the kind that
+# the table says.  The matches are in the same places.
+#
+# Made by accelerator/tools/make_unicode_data.py.  A kind is a category, then the script, if it is
+# one of these, and which of \w, \s and \d match.  The runs of characters of one kind are packed.
+
+_KINDS = """
+Cc, Cc s, Zs s, Po, Sc, Ps, Pe, Sm, Pd, Nd w d, Lu w, Sk, Pc w, Ll w, So, Lo w, Pi, Cf, No,
+Pf, Lt w, Lm w, Mn w, Cn, Me w, Mc w, Nl w, Cf w, Zl s, Zp s, So w, So Han, Lm Han w, Nl Han
+w, Lo Hiragana w, Lm Hiragana w, Lo Katakana w, Lm Katakana w, So Katakana, Lo Han w, Cs,
+Co, Po Han, Mc Han w, So Hiragana
+"""
+_KIND_RUNS = """
+c-rk(O^hT}9q;%4@6~(ts;gdi%~ZYV-kqM_+1Z^Lc9xxm{X!8o8qf_y(I|=`iV;l|0vt?8^kVS9#hW+08ACjJFdA;gsA
+nz`55^ELUO5>O6Y%$cuezsqc40sG5JJCycU8TQ`hR~_PxK@y(is`Dl;i3&WktUzwaH8`?p9P(eqe@GQJK0Zsi^%*P0qN
+|l<p%Ao`0)l_q#EyzTfoArkFv?3r*q5(3Ipt;cx+z@&B%1ZkAltuDSA~4-mVdl5D6{Xl+Xof)Ad;(7+w5mWJdT-{$07k
+N>c0o3?6w?khfnMI3K^$bH*X)Pz>yAwnQ*@Fn=dhhb=a(+=B_Z%3^k;WFZP;pjj<;zM)b?Jx>B7UD(=<f^We2WN+l;xN
+vI1U$_dXSg21mN9ndNb&7Dr#iyj7EV^a#zwdnMvO0E9EBX*Re=SY<HGg<SBxo8U160D5$yPy(F>ke(mQiCR9LNf7Z|SQ
+x|1Fpgb}M7hZNKdtu8X#`p6iJ!vun_2+&qQ*D~l#XOScXAV$#!EC)UnlBHNOIKYSzjeIm*TpQ)1wu+$>N@~jM>FFvBQw
+`#LI9M>@rPmoeZOkl=_#Ztc$>lq`)R2mbsRPm?90(FL2Qo#bSxL}C6)2yP%Im<|hW{n2cGv=5hb0=g$Qm!ss6c$^3{n#
+wX9CYRXGjRNbB}n5apQo5+NcvYl@DdZ(0&}k{sT)U^Lt2c5vS#91Z=JrWzpSn4MpjSkmf-Sj|?phRy6<U==xA%LVYr^B
+KAoR!?12bjd{ZtxU*s_!j6>#q^#>I<Ek0NtdA>_c4exvs>iMz*HtjpwZK6TZ`~Z;R9BPws{I4Ny3WkO+*Ic31M`jUGDl
+intG4FDuuY^3-$WXsl6B4rfv%U^TId~`Pd`gGJ<S9{?C_dKa+odIuo0n>R89S{1L5aNvv@w%j%-sMn|i9kW@wA!n|6zu
+6I+pHh0F%sY_Za3a1yXxZF96E0XD=x#P=;${dNr%?Oiq8w0?}5QE)%-{y}qiUUW^+t%g)IRyPe0#3Rqna?Yq~Lo7Wg#h
+kY|LvfWxoksQ|A5+&snxoJl`Jq0u9@AP(q+C9@$XC9r${j?l^LxG-wF@3n7RYl5+>|M4)Rh&$&hB>DPTtjev*1-l@R_c
+nse@POD&R@*G}}KMFuc(x<oa%EtO@8tB9>uz=LR{wxz%hn2UL|Q(AIF=4XZ;=PN*l<nB6Qy=*kZ26MkbqPKAhzHH~2d6
+qK0M;;UU|3uTxEQi3MJRa9zU)gGjHQUf*l*bwn!9SiNOh%ssG)Wq~rxk62eejR@laWKi)2cRKpyhFp*l)=QU)^;sL&6e
+etTZ*!TXi~hNM~iml4NYAOb+TBomItox{3gwgpxJ_9b9Sc0e^-uMzu*ZJ(#zLvrMP#A-H{(1G(rheNSmWnJz;I$?#eFr
+F4X#k&VzjHi`sae{QPKKr+KFUJb84)S*_1&syaLb8|L)_3t<%7H5QeU_ogNR#6~G5d~AdxhfFG(BltsyxzC`~hNWmqZC
+tYKJS;}tfhY%uVH=e_lPKr+Vi*I}ICadp4CkuGp@fOUG>I4uTs6q0dFNgYf)!3$M#pKHCcN>EX&X*;LZ67RwYi1#yBW5
+^)`G#f%@0+MNQm8E0`zvHVeAmA*bvqnGx(>P9>136RX)tp)GRg*HV@@9!{4gcyOij*+YTu5f$9yc?HrouMUX4!HZp#A<
+Y)rW@UmWg9u~Xax&>SDEOAj$HD7~&&tPWi30;p6Ayj({%S9D#3G%Rg4Gj5{DeMArT?+!lA)O>SPS5d{@lA<^A>&WrjUd
+dLu;TWHyutitUMCr!NGiT!CKouAQ6`BeQa8)QY=y*a4<jSZImrjaky`aDZSXvN?tlzPD48fpF%<c6A?cmS>hzAhd;caF
+(DHpSh!h|6I4MQ8o9uHs62yZ&qLeH$Hl!?|o2hV(gO<JvwZau~R!N85iV;kX$j1s%xnnsi6R)&N<apB3ixGQ9q1WKPQs
+=v3O-#jwXjsdxVw{vt2#-fArED2HMQbQbnGv=P;gFPBr+d&>=_s=r-AZBsHZ!m_Fv55atIR?=#fBiATu}-yBTWOA7Rbt
+(xe{R`XM{n{argnhN^VY|MSW~DO%^zV@RYH45E$lg93*GQD~7QM#_0@8$0Xws*Adi_D`{jFk2%cxQZn<qGT~rnRFICj$
+rIN#twBB^4Kv02HiL#le;-Q<M=UgOLPqRsxB_Vo{c})YLrn#F)>`J=f}>fnr7FB2bs@HZfi0%wiBpmhvQAtE!-Ek5Syh
+T;5eEgFWIFN`P+o!7OjP17{>SDsFYdwhbCU8^8o2CH7WQd`A?GxDh{&3nM7{zI<hAUVtkwQGSiuTeBn3#9fj;X2d>j|&
+jh34r`=HxkUtyogSXt6d!2g~a!)UY_B<u8ilsk$DEeS>h<I746&MI*xT0pb-u#n4hSZl&gz_|9<+N>$7wk$k_v?Fqp4B
+8a>lq73Olp<=JJxlN1Uy98Wm&HeM<R3f*o58LYBi?7r)>d)RT4<TGF&q|mj&NM9MmULBHwtzs+2uUTM#<TC*!o3uVvWC
+$86~$9qNHQK1dhH(w8rw2lDJN(f>XcZ4GGs*5$)hOFG;0!qzDfa8=OJJMnCeq%KrLgF&XV-UucWw-toEi58&d0eOA1Aw
+Xl;txXs4Fe9-&Z^|f+8U#6hG-^grRPQ?%Q_q&3bScK<F`rz%K@+SysHH+9w5VjH_=ft!KQ+ZH&^HhQ4VhwcBjO7B?n`7
+}<|F!YpaJ`m`kGbL`n@sd*O7Gu{<~k+51)I3($y^LJgqv95r*7L1&WLaP=8u<qjd-3e<~y0}3nUM@daII?a5qqme9+0v
+hFl(c@4XFsjRxKgvF@6SgP~^Ccwsb2eTGYm;PeLf=a|XPDJ$<9NQ*pKbA%wz9kntPDBtS{xHBTw$P$sGxDez{i`|Tkka
+NxAc2f;R3@vdNyQhrRX$|y?nEWN@U4&;Az2%fpa18axaoKSQvcK*JbyoFy&&VI1G<~f(V#_ELA9;E>cnVQ+SzdsDu^~A
+lXM<S3ukjhKY3e{(QD&vZi?L06rv|xO6{qC}MNTDkZE0#&;67uq5*vVO^Cz0rY0A&5Asn)Veol)Q*6FMlN7Pj1t5AtPs
+r5vlCgSmqot-a2!Y#F>cI>$V>Bz^Hp}W(${>8j?b}bWki2MPz#~v3B8Q=s#nhl%pgRs^u6g<}A@+H_}An)Wdrxlm@byP
+5so7}8Rm}_dqQOIlZ3uIbpSG28->YGQdT)exy+kg#=8V3EeXlg`j<*OT@%av|G7uC8Gwk?!yYo$&$W;Jl)KktoNb*yZd
+`*duspkOSFjLT?CbHl(1(H`eGm13WAsg#OYmvz2c)M({cosvu4eX*)Tcqg(moWmWrgbS@yG&xft?v9Xc(K6`5MPnfMP?
+pRxb8eira{WA6&JId*_a<nv&&O11@vM9K4A|ybP;zr0M`LX+Tvo1}nx{9E_SK_DqSX}=9ruFfl|AAl_T+Tx^1hX^(u=j
+!(sVACy9ce@P8EsA5#e^2w&gZR(w!xf(&ZK7et!(TUY3g!secsOxfPNV$esGpD||hf0?;tq8S87RXMt?og%!!&9`dKyl
+sbB7>BQHBZ>$=Y;-&9DD|GSahrc7seFUU;zto?9Wzt96@z;CI21oCg5Qu1UgxfdlJOWLe5shB?E$v90nofiI-a}ZwXjF
+Nb(HF9M)4sOr{;eX9VgudZIydji{#-q!OUltSv%MaF!)3pF_)Zz}AKm*Ow=M5Q1ZC)Z%tU>r`7DVaul85_U(ZJ`j>lso
+>hU<X<C3*zRcx|~@tEyy@yHJx{e;Jbaa4}PNMzT$0NY)?i|Q_mq9nD~!aw4~YL@-Yh@p&brSCf?o;yv(NOu3r6EWOVNM
+x@b5z4(bk?g~-o9I?v{6*$wcXJa{=xq3DPM8m$7XD8P)=l4~F6EePmTGAJMSbvn%_>tO1;S9n3B>T6toGEC=s7&7oN(p
+waR%7BG#0YlQ@N2<_R@d#-_?*xdR~1y>myM5>JnUG$4(@^8}9pRzmg?6eaU!yWaZ`;;&GR~KK)eoPx(T1)<5&B$-f@bP
+oNEX;-_y6-jZ+0-f}F*axBNkcZgd!yUcgX@$vNB+d?3gI=-DT>V2ixQ%e<o^v9`qwIlIKjDV$UF30=gDU@!mH_LjyC&%
+$2ledpJFtW{S4~l&8l>h%b^3^h`n-f^vPz&^-2fMt*_tne20d8$?y(e?2S9*hg#Pzq{?!CPXn&nuI<yem8SdQgbj^$X6
+<yem8SdLHLa0ie7133<pcK
+"""
+
+
+_Span = tuple[int, int]  # start and end, as in a slice
+
+
+class _Run(NamedTuple):
+    """Code points in a row that have one kind."""
+
+    start: int
+    stop: int
+    kind: str
+
+
+def _runs_of_kinds() -> list[_Run]:
+    """Unpack the kinds of all code points, in order."""
+    columns = zlib.decompress(base64.b85decode(_KIND_RUNS.replace("\n", "")))
+    n = len(columns) // 4
+    numbers, *sizes = (columns[at : at + n] for at in range(0, 4 * n, n))
+    lengths = (low | middle << 8 | high << 16 for low, middle, high in zip(*sizes))
+    borders = itertools.pairwise(itertools.accumulate(lengths, initial=0))
+    kinds = " ".join(_KINDS.split()).split(", ")
+    return [_Run(*span, kinds[number]) for span, number in zip(borders, numbers)]
+
+
+def _every_character() -> str:
+    """Return all code points, surrogates too, in 5 ms: `map(chr, ...)` takes ten times as long."""
+    units = bytearray(4 * 2**16)  # a plane, in UTF-32
+    units[0::4] = bytes(range(256)) * 256
+    units[1::4] = b"".join(bytes([high]) * 256 for high in range(256))
+    planes = []
+    for plane in range(17):
+        units[2::4] = bytes([plane]) * 2**16
+        planes.append(units.decode("utf-32-le", "surrogatepass"))
+    return "".join(planes)
+
+
+def _unlike(kind: str) -> regex.Pattern[str]:
+    """Return a pattern that finds characters of any other kind."""
+    category, *more = kind.split()
+    others = [rf"\P{{{category}}}"]
+    if category not in ("Cn", "Co", "Cs"):  # which have no script, and no escape matches
+        for script in ("Han", "Hiragana", "Katakana"):
+            others.append(rf"\{'P' if script in more else 'p'}{{{script}}}")
+        for escape in "wsd":
+            others.append("\\" + (escape.upper() if escape in more else escape))
+    return regex.compile(f"[{''.join(others)}]++")
+
+
+class _Unicode:
+    """What the installed `regex` takes for another kind of character than the table.
+
+    Attributes:
+        changed: the runs of these characters.
+        unchanged: the runs of all others, by kind.
+    """
+
+    def __init__(self) -> None:
+        every, runs = _every_character(), _runs_of_kinds()
+        unlike = {kind: _unlike(kind) for kind in {run.kind for run in runs}}
+        self.changed: list[_Run] = []
+        self.unchanged: dict[str, list[_Span]] = {kind: [] for kind in unlike}
+        for start, stop, kind in runs:
+            for found in unlike[kind].finditer(every, start, stop):
+                first, end = found.span()
+                self.changed.append(_Run(first, end, kind))
+                self.unchanged[kind].append((start, first))
+                start = end
+            self.unchanged[kind].append((start, stop))
+        low = [run for run in self.changed if run.start <= 0xFFFF]
+        members = "".join(rf"\u{start:04x}-\u{stop - 1:04x}" for start, stop, _ in low)
+        self._low = re.compile(f"[{members}]") if members else None
+        high = (range(run.start, run.stop) for run in self.changed if run.start > 0xFFFF)
+        self._high = frozenset(map(chr, itertools.chain(*high)))
+
+    def is_changed(self, text: str) -> bool:
+        """Return True if a text contains any of the characters."""
+        if text.isascii() or not self.changed:
+            return False
+        if self._low and self._low.search(text):
+            return True
+        # `re` tries ranges above U+FFFF one by one, so these are looked up, if there are any: a
+        # character above takes two UTF-16 code units, all others one.
+        if not self._high or len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text):
+            return False
+        return not self._high.isdisjoint(_ABOVE_FFFF.findall(text))
+
+    @functools.lru_cache(maxsize=64)  # noqa: B019 - there is only one of these objects
+    def stand_ins(self, borders: frozenset[int]) -> list[tuple[_Span, str]] | None:
+        """Return a stand-in for each run of changed characters, or None if one has none.
+
+        No stand-in is on the other side of a border, which is the first code point behind it.
+        """
+        found = []
+        for start, stop, kind in self.changed:
+            cuts = [start, *sorted(at for at in borders if start < at < stop), stop]
+            for first, end in itertools.pairwise(cuts):
+                low = max((at for at in borders if at <= first), default=0)
+                high = min((at for at in borders if at > first), default=sys.maxunicode + 1)
+                point = _nearest(self.unchanged[kind], first, low, high)
+                if point is None:
+                    return None
+                found.append(((first, end), chr(point)))
+        return found
+
+
+_ABOVE_FFFF = re.compile("[\U00010000-\U0010ffff]")
+_unicode = functools.cache(_Unicode)  # takes 25 ms, once there is text that is not ASCII
+
+
+def _nearest(spans: Iterable[_Span], point: int, low: int, high: int) -> int | None:
+    """Return the code point in some spans that is nearest to one, of those from low to high."""
+    clipped = ((max(start, low), min(stop, high)) for start, stop in spans)
+    ends = [at for start, stop in clipped if start < stop for at in (start, stop - 1)]
+    return min(ends, key=lambda at: abs(at - point), default=None)
+
+
+# What may depend on the version of Unicode; what names characters, whatever may match them; and
+# what compares characters of the text with each other.
+_CLASSES = re.compile(r"\\[pwdsbmhPWDSBMHLNRX]|\[:|\(\?[a-zA-Z-]*i")
+_NAMED = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))|([^\0-\x7f])")
+_COMPARES = re.compile(r"\\[1-9gN]|\(\?P=")
+
+
+class _Pattern:
+    """A regular expression in which classes are those of `UNICODE_VERSION`.
+
+    Its matches have the right places.  NOTE: their text may contain stand-ins.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.compiled = regex.compile(pattern)
+        self._has_classes = _CLASSES.search(pattern) is not None
+
+    def ready(self, text: str) -> tuple[regex.Pattern[str], str]:
+        """Return a compiled pattern and a text in which it finds this one's matches in `text`."""
+        if text.isascii() or not self._has_classes or not _unicode().is_changed(text):
+            return self.compiled, text
+        if self._table is None:
+            return self._written_out, text
+        return self.compiled, text.translate(self._table)
+
+    @functools.cached_property
+    def stand_ins(self) -> list[tuple[_Span, str]] | None:
+        """The characters that stand for others, by their runs; None if that isn't possible."""
+        if not self._has_classes:
+            return []
+        if _COMPARES.search(self.pattern):
+            return None
+        written = ("".join(found.groups("")) for found in _NAMED.finditer(self.pattern))
+        named = {ord(name) if len(name) == 1 else int(name, 16) for name in written}
+        borders = frozenset(border for point in named for border in (point, point + 1))
+        return _unicode().stand_ins(borders)
+
+    @functools.cached_property
+    def _table(self) -> dict[int, str] | None:
+        if self.stand_ins is None:
+            return None
+        return {point: char for span, char in self.stand_ins for point in range(*span)}
+
+    @functools.cached_property
+    def _written_out(self) -> regex.Pattern[str]:
+        purpose = f"the pattern {_shorten(self.pattern)} with this release of regex"
+        found = _tools("patterns.characters", purpose).written_out(self.pattern)
+        return regex.compile(found)
+
+    def search(self, text: str) -> regex.Match[str] | None:
+        """Find the first match."""
+        compiled, text = self.ready(text)
+        return compiled.search(text)
+
+    def match(self, text: str) -> regex.Match[str] | None:
+        """Find a match at the beginning."""
+        compiled, text = self.ready(text)
+        return compiled.match(text)
+
+    def fullmatch(self, text: str) -> regex.Match[str] | None:
+        """Match all of a text."""
+        compiled, text = self.ready(text)
+        return compiled.fullmatch(text)
+
+    def finditer(self, text: str, **options: Any) -> Iterator[regex.Match[str]]:
+        """Yield all matches."""
+        compiled, text = self.ready(text)
+        return compiled.finditer(text, **options)
+
+    def last(self, text: str, low: int, high: int) -> int | None:
+        """Return the last place between two others, where a pattern matches that only looks.
+
+        It searches backward, and looks at the characters on both sides of the place.  So a part of
+        the text is enough, and the cost depends on how far the place is.
+        """
+        size = 64
+        while low < high:
+            start = max(low, high - size)
+            found = self.search(text[start:high])
+            if found:
+                return start + found.start()
+            high, size = start + 1 if start > low else start, 2 * size
+        return None
+
+
+_WHITE_SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # \s, always
+
+
+# -- Split patterns -----------------------------------------------------------
 _SPELLINGS = {  # in Oniguruma `$` ends a line, and `{1,3}+` is not possessive
     p: p.replace(r"\p{N}{1,3}+", r"(?>\p{N}{1,3})").replace("$", r"\Z").replace("{-~", r"{-\~")
     for p in (*SPLIT_PATTERNS.values(), _UNCUT_PATTERN)
@@ -435,11 +712,11 @@ class _Splitter:
             size = f"{len(pattern):,} characters, repeating {repeats:,} times"
             raise ValueError(f"split pattern of {size}: longer, or more, than any in use")
         try:
-            self._exact = regex.compile(pattern)
+            self._exact = _Pattern(pattern)
         except (regex.error, RecursionError, OverflowError) as error:
             problem = f"split pattern {_shorten(pattern)} is not a regular expression"
             raise ValueError(f"{problem}: {error}") from None
-        if self._exact.flags & regex.REVERSE:
+        if self._exact.compiled.flags & regex.REVERSE:
             raise ValueError(f"split pattern {_shorten(pattern)} searches backwards; drop (?r)")
         self.pattern, self._until_fast = pattern, _FAST_AFTER
         self._fast: Callable[[str], list[str] | None] | None = None
@@ -448,7 +725,7 @@ class _Splitter:
         if _WITH_TOOLS and not self._is_named:
             with contextlib.suppress(RecursionError):  # it is nested too deeply to take apart
                 self._never_empty, cut = _tools("patterns.safe_cuts").analyze(pattern)
-        self.cut: regex.Pattern[str] | None = regex.compile(cut) if cut else None
+        self.cut = _Pattern(cut) if cut else None
 
     def split(self, text: str) -> list[str]:
         """Cut text into pre-tokens; joined, they are the text."""
@@ -459,8 +736,10 @@ class _Splitter:
         pretokens = self._fast(text) if self._fast else None
         seconds = None if self._is_named else _LEAST_SECONDS + len(text) / 100_000
         try:
-            if pretokens is None and self._never_empty and not self._exact.groups:
-                pretokens = self._exact.findall(text, timeout=seconds)
+            if pretokens is None and self._never_empty:
+                compiled, known = self._exact.ready(text)
+                if known is text and not compiled.groups:
+                    pretokens = compiled.findall(text, timeout=seconds)
             if pretokens is None or len("".join(pretokens)) != len(text):
                 pretokens = list(filter(None, self._split_with_gaps(text, seconds)))
         except TimeoutError:
@@ -469,14 +748,13 @@ class _Splitter:
 
     def last_cut(self, text: str, before: int) -> int | None:
         """Return the last place before `before` where each side can be split by itself."""
-        found = self.cut.search(text, 0, before) if self.cut else None
-        return found.start() if found else None
+        return self.cut.last(text, 0, before) if self.cut else None
 
     def _split_with_gaps(self, text: str, seconds: float | None) -> Iterator[str]:
         end = 0
         for found in self._exact.finditer(text, timeout=seconds):
             yield text[end : found.start()]
-            yield found[0]
+            yield text[found.start() : found.end()]
             end = found.end()
         yield text[end:]
 
@@ -578,8 +856,6 @@ def _order_long_marks(text: str, form: str) -> str:
 # Each `regex` has the marks of 9.0; where it has more, text is only cut less often.
 _APART: regex.Pattern[str] = regex.compile(r"(?r)[^\p{M}\u1160-\u11ff\u3130-\u318f\uff9e-\uffdc]")
 
-_Span = tuple[int, int]  # start and end, as in a slice
-
 
 # -- Added tokens -------------------------------------------------------------
 @dataclass(frozen=True)
@@ -598,9 +874,10 @@ class AddedToken:
     special: bool = True  # recognized only where the caller allows it; others always are
 
 
-_WORD = regex.compile(r"\w")
-_SPACE_BEFORE = regex.compile(r"(?r)\s*")
-_SPACE_AFTER = regex.compile(r"\s*")
+_WORD = _Pattern(r"\w")
+_SPACE = re.compile(f"[{_WHITE_SPACE}]")
+_SPACE_BEFORE = regex.compile(f"(?r)[{_WHITE_SPACE}]*")
+_SPACE_AFTER = re.compile(f"[{_WHITE_SPACE}]*")
 
 _Match = tuple[int, int, AddedToken | None, int]
 _Part = tuple[str | AddedToken, int, int]  # and its place, where nothing is normalized
@@ -678,7 +955,7 @@ class _TokenFinder:
         return not (
             left + right in self._pairs
             or (left in self._last or right in self._first)
-            or (self._strips and (left.isspace() or right.isspace()))
+            or (self._strips and _SPACE.search(text, at - 1, at + 1))
         )
 
 
@@ -3324,14 +3601,17 @@ def _built_in(template: Any, own: Mapping[str, str], added: Collection[str]) -> 
     return next((name for name in _BUILT_IN if template is getattr(ChatTemplate, name)), None)
 
 
+_VISIBLE = _Pattern(r"\P{C}")
+
+
 def _spells_text(token: AddedToken) -> bool:
     """Return True for white space or one visible character, which control nothing.
 
     Vocabularies have such tokens for indented code, for instance.  "▁" is SentencePiece's space.
     """
     content = token.content
-    is_visible = len(content) == 1 and not unicodedata.category(content).startswith("C")
-    return not token.special and (is_visible or not content.strip(" ▁\t\r\n"))
+    is_visible = len(content) == 1 and _VISIBLE.match(content)
+    return not token.special and bool(is_visible or not content.strip(" ▁\t\r\n"))
 
 
 class _SegmentEncoder:

@@ -51,6 +51,11 @@ check_normalizer = bpe_tokenizer._check_normalizer
 pattern_named = bpe_tokenizer._pattern_named
 to_oniguruma = bpe_tokenizer._to_oniguruma
 splitter = bpe_tokenizer._splitter
+Pattern = bpe_tokenizer._Pattern
+every_character = bpe_tokenizer._every_character
+runs_of_kinds = bpe_tokenizer._runs_of_kinds
+WHITE_SPACE = bpe_tokenizer._WHITE_SPACE
+UNICODE_VERSION = bpe_tokenizer.UNICODE_VERSION
 LEAST_SECONDS = bpe_tokenizer._LEAST_SECONDS
 TOO_SLOW = bpe_tokenizer._TOO_SLOW
 
@@ -221,6 +226,11 @@ normalized = BPETokenizer._normalized
 rest = BPETokenizer._rest
 adopt = BPETokenizer._adopt
 from_parts = BPETokenizer._from_parts
+
+
+def changed_characters() -> list[tuple[int, int, str]]:
+    """Return the runs of characters that the installed `regex` takes for others."""
+    return [*bpe_tokenizer._unicode().changed]
 
 
 def frozen(tokenizer: BPETokenizer) -> BPETokenizer:

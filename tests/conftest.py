@@ -25,7 +25,6 @@ os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it misses PyT
 os.environ.setdefault("BPE_TOKENIZER_CACHE", "0")
 
 import pytest
-import regex
 from hypothesis import HealthCheck, given, settings
 from oracles import EXAMPLES, REQUIRED, examples
 from samples import Vocabulary, read_corpus, read_larger_corpus, read_vocab, unpacked
@@ -172,21 +171,6 @@ def extension() -> ModuleType:
         assert not REQUIRE_ACCELERATOR, NOT_IN_USE
         pytest.skip(NOT_IN_USE, allow_module_level=True)
     return importlib.import_module("_bpe_tokenizer.native")
-
-
-@functools.cache
-def knows_the_same_unicode(native: ModuleType) -> bool:
-    """Return whether the extension's tables are those of the `regex` that is installed."""
-    from _bpe_tokenizer.characters import character_classes
-
-    same: bool = native.character_classes() == character_classes()
-    ours, theirs = (
-        [int(number) for number in re.findall(r"\d+", version)]
-        for version in (native.UNICODE_TABLES_FROM, regex.__version__)
-    )
-    if REQUIRE_ACCELERATOR and theirs > ours:
-        assert same, "run accelerator/tools/make_tables.py: there is a new Unicode"
-    return same
 
 
 @pytest.fixture(scope="session", autouse=True, params=list(ENGINES))

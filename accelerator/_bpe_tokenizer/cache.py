@@ -8,8 +8,6 @@ is written beside its place and renamed.  Processes that map the same file share
 Only files and directories of this user that nobody else may write to are read, and the extension
 checks them (accelerator/encode/image.h).  A file that is damaged is made again.  If there is
 no room, or no right to write, the tokenizer is loaded without.
-
-Whether the tables in C know the Unicode of the `regex` in use is kept there, too: see `answer`.
 """
 
 from __future__ import annotations
@@ -263,31 +261,3 @@ def read(reader: Callable[..., _Parts], *given: Any) -> _Parts:
     path = given[0] if isinstance(given[0], Path) else Path()
     found = _load(file, path)
     return found or _keep(file, reader(*given), path, lambda: _name(reader.__name__, given))
-
-
-# -- Answers -------------------------------------------------------------------
-
-_ANSWERS = {b"yes": True, b"no": False}  # the content of files with this suffix
-_ANSWER_SUFFIX = ".answer"
-
-
-def answer(question: str, work_out: Callable[[], bool]) -> bool:
-    """Return the answer to a question that takes long to work out, from a file if it has it.
-
-    Args:
-        question: it names all that the answer depends on.
-        work_out: gives the answer, if no file does.
-    """
-    try:
-        directory = _usable_folder()
-    except OSError:
-        directory = None
-    if not directory:
-        return work_out()
-    file = directory / (hashlib.sha256(question.encode()).hexdigest() + _ANSWER_SUFFIX)
-    with contextlib.suppress(OSError, KeyError, ValueError):
-        return _ANSWERS[(_map(file) or b"")[:]]
-    found = work_out()
-    with contextlib.suppress(OSError):
-        _write(file, b"yes" if found else b"no")
-    return found

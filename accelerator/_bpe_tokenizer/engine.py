@@ -22,7 +22,6 @@ import regex
 import _bpe_tokenizer.native as native  # a ModuleNotFoundError, if it was not compiled
 import bpe_tokenizer as core
 from _bpe_tokenizer import __version__
-from _bpe_tokenizer.characters import character_classes
 from _bpe_tokenizer.flat import FlatMerges, FlatTokens, FlatVocab, encoder_of
 
 if core.__version__ != __version__:
@@ -33,9 +32,12 @@ if core.__version__ != __version__:
         "again, or set BPE_TOKENIZER_PURE=1 to do without it"
     )
 
-API = 25  # what this file asks of the extension; both count up together
+API = 26  # what this file asks of the extension; both count up together
 if native.API != API:
     raise ImportError(f"{native.__file__} is of another version: {native.API}, expected {API}")
+if native.UNICODE_VERSION != core.UNICODE_VERSION:
+    found, expected = native.UNICODE_VERSION, core.UNICODE_VERSION
+    raise ImportError(f"{native.__file__} has the tables of Unicode {found}, expected {expected}")
 
 _MAX_THREADS = 64
 _NORMALIZED_CHARS = 512  # at once, where not all of a text is in its normal form
@@ -45,25 +47,6 @@ _IN_MERGE = 2  # a flag of `read_model`
 _BEGINS: regex.Pattern[str] = regex.compile(core._APART.pattern.removeprefix("(?r)"))
 _NAMES = {pattern: name for name, pattern in core.SPLIT_PATTERNS.items()}
 _BY_THREES = ("llama3", "o200k", "cl100k")  # whose scanners can cut numbers from the right, too
-
-
-@functools.cache
-def _knows_the_same_unicode() -> bool:
-    """Return True if the extension's tables give each character the class that `regex` gives it."""
-    if f"regex {regex.__version__}" == native.UNICODE_TABLES_FROM:
-        return True
-    from _bpe_tokenizer.cache import answer
-
-    # Comparing all characters takes 0.1 s, so it is done once for each build of `regex`.
-    def compare() -> bool:
-        return native.character_classes() == character_classes()
-
-    try:
-        build = Path(regex._regex.__file__).stat()
-    except (AttributeError, OSError, TypeError):  # in a frozen program
-        return compare()
-    versions = regex.__version__, build.st_mtime_ns, build.st_size, native.UNICODE_TABLES_FROM, API
-    return answer(f"Are the classes of characters those of regex? {versions}", compare)
 
 
 def _name_of(split_pattern: str) -> str | None:
@@ -83,7 +66,7 @@ def _scanner_for(split_pattern: str) -> str | None:
         name = _from_the_right(split_pattern)
     elif name not in native.PATTERNS:
         name = None
-    return name if name and _knows_the_same_unicode() else None
+    return name
 
 
 def _from_the_right(split_pattern: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 API: int
 INSTRUCTIONS: str  # "AVX2", "NEON" or "portable"
 PATTERNS: tuple[str, ...]  # the split patterns that have a scanner
-UNICODE_TABLES_FROM: str  # the package and version whose classes the scanners know
+UNICODE_VERSION: str  # whose classes of characters the scanners know
 
 # The name of a built-in split pattern, or what `automaton` made.
 _Pattern = Any

@@ -1,9 +1,7 @@
 """Write two tables of all characters: as the split patterns see them, and as NFC does.
 
-The classes in unicode_tables.h are those of the `regex` package, because that is what the Python
-engine splits with; run this again when it learns a new version of Unicode.  The same `regex`
-always gives the same files.  Another version that classes all characters the same gives the same
-tables, under its own name: then they are still up to date.
+The classes in unicode_tables.h are those of bpe_tokenizer.py, which has its own version of Unicode:
+run this again after make_unicode_data.py.
 
 normal_tables.h is of the version of Unicode that the module normalizes by.  Every Python makes the
 same one: its `unicodedata` is not asked about younger characters.
@@ -15,28 +13,67 @@ same one: its `unicodedata` is not asked about younger characters.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import regex
-
 ACCELERATOR = Path(__file__).resolve().parent.parent
-sys.path.insert(
-    0, str(ACCELERATOR / "_bpe_tokenizer")
-)  # not as a package: nothing may be compiled yet
-from characters import CHARACTER_CLASSES, character_classes  # noqa: E402
-
-os.environ["BPE_TOKENIZER_PURE"] = "1"
+os.environ["BPE_TOKENIZER_PURE"] = "1"  # nothing may be compiled yet
 sys.path.insert(0, str(ACCELERATOR.parent))
 from bpe_tokenizer_tools import core  # noqa: E402
 from bpe_tokenizer_tools.support import normal_forms  # noqa: E402
 
 HEADER = ACCELERATOR / "scan" / "unicode_tables.h"
 NORMAL_HEADER = ACCELERATOR / "scan" / "normal_tables.h"
+
+# The classes that the scanners distinguish, with their numbers; and whose members they are: of
+# categories, by their names' beginnings.  Of kana and Han, as DeepSeek-V3 delimits them, some have
+# a class of their own.
+CLASSES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("OTHER", ("C", "Z"), "controls, format characters, unassigned"),
+    ("MARK", ("M",), "combining marks"),
+    ("LOWER", ("Ll",), "lower-case letters"),
+    ("UPPER", ("Lu", "Lt"), "upper-case and title-case letters"),
+    ("LETTER", ("Lm", "Lo"), "letters without case"),
+    ("NUMBER", ("N",), "digits and numbers of every script"),
+    ("BLANK", (), "white space, except the two below"),
+    ("NEWLINE", (), "carriage return and line feed"),
+    ("SIGN", ("P", "S"), "punctuation and symbols"),
+    ("KANA_LETTER", ("L",), "letters among kana and Han"),
+    ("KANA_MARK", ("M",), "combining marks"),
+    ("KANA_SIGN", ("P", "S"), "punctuation and symbols"),
+    ("KANA_OTHER", ("C",), "unassigned"),
+)
+_KANA = (range(0x3040, 0x3100), range(0x4E00, 0x9FA6))
+_NUMBERS = {name: number for number, (name, _, _) in enumerate(CLASSES)}
+
+
+def _class_of(kind: str, kana: bool) -> int:
+    """Return the class of characters of a kind, as the module names kinds."""
+    category, *more = kind.split()
+    if "s" in more:
+        return _NUMBERS["BLANK"]
+    for number, (name, categories, _) in enumerate(CLASSES):
+        if name.startswith("KANA") == kana and category.startswith(categories or "-"):
+            return number
+    raise ValueError(f"{kind!r} has no class")
+
+
+def character_classes() -> bytes:
+    """Return the class of each code point, a byte each."""
+    classes = bytearray()
+    for start, stop, kind in core.runs_of_kinds():
+        cuts = {start, stop}.union(*({span.start, span.stop} for span in _KANA))
+        for first, end in itertools.pairwise(sorted(at for at in cuts if start <= at <= stop)):
+            kana = any(first in span for span in _KANA)
+            classes += bytes([_class_of(kind, kana)]) * (end - first)
+    for newline in b"\r\n":
+        classes[newline] = _NUMBERS["NEWLINE"]
+    return bytes(classes)
+
 
 _BLOCK = 256  # code points that share an entry of the index; a smaller total than 128 or 512
 _PER_WORD = 16  # classes in a 64-bit word, four bits each
@@ -68,21 +105,19 @@ def header() -> str:
     ]
     words = [word for block in numbers for word in _pack(block)]
     names = "\n".join(
-        f"    CLASS_{name},{' ' * (12 - len(name))}/* {meaning} */"
-        for name, _, meaning in CHARACTER_CLASSES
+        f"    CLASS_{name},{' ' * (12 - len(name))}/* {meaning} */" for name, _, meaning in CLASSES
     )
-    source = f"regex {regex.__version__}"
     per_block = _BLOCK // _PER_WORD
     ascii_rows = _rows([str(number) for number in classes[:128]], 32)
     return f"""\
-/* The class of every character.  Made by make_tables.py from {source}: do not edit. */
+/* The class of every character.  Made by make_tables.py: do not edit. */
 
 #ifndef BPE_SCAN_UNICODE_TABLES_H
 #define BPE_SCAN_UNICODE_TABLES_H
 
 #include <stdint.h>
 
-#define UNICODE_TABLES_FROM "{source}"
+#define UNICODE_VERSION "{core.UNICODE_VERSION}"
 
 enum character_class {{
 {names}
@@ -212,10 +247,6 @@ static inline unsigned normal_kind(uint32_t code_point)
 """
 
 
-def _without_version(text: str) -> str:
-    return re.sub(r"regex [\d.]+", "regex", text)
-
-
 def main() -> int:
     """Write the headers, or check them; the exit status is 1 if one is out of date."""
     parser = argparse.ArgumentParser(description="Write the tables of characters in C.")
@@ -225,7 +256,7 @@ def main() -> int:
     for file, text in ((HEADER, header()), (NORMAL_HEADER, normal_header())):
         if check:
             kept = file.read_bytes().decode() if file.exists() else ""
-            current = _without_version(kept) == _without_version(text)
+            current = kept == text
             status |= not current
             print(
                 f"{file.name} is {'up to date' if current else 'out of date: run make_tables.py'}"

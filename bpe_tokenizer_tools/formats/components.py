@@ -37,8 +37,8 @@ from bpe_tokenizer_tools.formats import component_twin, growth
 from bpe_tokenizer_tools.patterns import algebra, timeouts
 from bpe_tokenizer_tools.patterns.families import FAMILIES, steps_of
 from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP
-from bpe_tokenizer_tools.patterns.old_unicode import MARK, PUNCTUATION
 from bpe_tokenizer_tools.patterns.oniguruma import Parser, from_oniguruma
+from bpe_tokenizer_tools.patterns.other_unicode import MARK, NUMBER, PUNCTUATION, lower
 from bpe_tokenizer_tools.support.offsets import Span, Spans, align, encode
 
 __all__ = [
@@ -70,11 +70,12 @@ Find = Callable[[str], Iterable[Span]]  # where a pattern matches in a text
 
 
 def _finder(pattern: str) -> Find:
-    compiled = regex.compile(pattern)
+    exact = core.Pattern(pattern)
     never_empty = algebra.never_empty(pattern)
 
     def find(text: str) -> Iterator[Span]:
         seconds = timeouts.seconds_for(text)
+        compiled, text = exact.ready(text)
         try:
             if never_empty:
                 for found in compiled.finditer(text, timeout=seconds):
@@ -161,12 +162,17 @@ def _by_character(change: Callable[[str], str]) -> Normalizer:
 
 
 def _lowercase(step: core.JsonReader) -> Normalizer:
-    return _by_character(str.lower)  # by character: "Σ" at the end of a word is no exception
+    run = _by_character(lower)  # by character: "Σ" at the end of a word is no exception
+    return lambda text: Text(text.chars.lower(), text.spans) if text.chars.isascii() else run(text)
 
 
 def _strip_accents(step: core.JsonReader) -> Normalizer:
-    is_mark = regex.compile(MARK).match
+    is_mark = core.Pattern(MARK).match
     return _by_character(lambda char: "" if is_mark(char) else char)
+
+
+_SPACE_AFTER = re.compile(f"[{core.WHITE_SPACE}]*")
+_SPACE_BEFORE = regex.compile(f"(?r)[{core.WHITE_SPACE}]*")
 
 
 def _strip(step: core.JsonReader) -> Normalizer:
@@ -174,9 +180,9 @@ def _strip(step: core.JsonReader) -> Normalizer:
     right = step.get("strip_right", bool, default=True)
 
     def run(text: Text) -> Text:
-        found = left and regex.match(r"\s*", text.chars)
+        found = left and _SPACE_AFTER.match(text.chars)
         start = found.end() if found else 0
-        found = right and regex.match(r"(?r)\s*", text.chars, pos=start)
+        found = right and _SPACE_BEFORE.match(text.chars, pos=start)
         return text.cut(start, found.start() if found else len(text.chars))
 
     return run
@@ -365,7 +371,7 @@ def _split(step: core.JsonReader) -> PreTokenizer:
 
 def _digits(step: core.JsonReader) -> PreTokenizer:
     individual = step.get("individual_digits", bool, default=False)
-    return _Isolated(r"\p{N}") if individual else _splits(_finder(r"\p{N}"), "Contiguous")
+    return _Isolated(NUMBER) if individual else _splits(_finder(NUMBER), "Contiguous")
 
 
 def _punctuation(step: core.JsonReader) -> PreTokenizer:

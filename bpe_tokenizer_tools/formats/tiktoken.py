@@ -246,7 +246,7 @@ def _first_dropped(pattern: str) -> str | None:
     # NOTE: patterns that can't be compiled, or take forever, fail later, where they are used.
     with contextlib.suppress(regex.error, ValueError, RecursionError, OverflowError, TimeoutError):
         pattern = without_intersections(pattern)
-        for found in regex.finditer(pattern, _PROBE, timeout=1):
+        for found in core.Pattern(pattern).finditer(_PROBE, timeout=1):
             if found.start() > end:
                 break
             end = found.end()

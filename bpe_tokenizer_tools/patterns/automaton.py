@@ -42,6 +42,7 @@ import regex
 
 from bpe_tokenizer_tools.patterns import algebra
 from bpe_tokenizer_tools.patterns.algebra import UnknownConstructError
+from bpe_tokenizer_tools.patterns.characters import CODE_POINTS, members
 
 # The patterns in use have up to 16 sets of 500 characters, 1,100 places, 560 states and 60 classes,
 # and take 60,000 steps; all but one stay far below that.
@@ -50,7 +51,6 @@ _MAX_PLACES, _MAX_STATES, _MAX_CLASSES = 3_000, 4_096, 250
 _MAX_STEPS = 400_000
 
 _BLOCK = 256  # code points that share a block
-_CODE_POINTS = 0x110000
 
 
 class Automaton(NamedTuple):
@@ -77,16 +77,9 @@ class Automaton(NamedTuple):
 # -- Characters ----------------------------------------------------------------
 
 
-@functools.cache
-def _every_character() -> str:
-    return "".join(map(chr, range(_CODE_POINTS)))  # surrogates too: `regex` takes them
-
-
-@functools.lru_cache(maxsize=256)
 def _members(source: str) -> tuple[int, ...]:
     """Return the borders of a one-character pattern's ranges: start, end, start, ..."""
-    runs = regex.finditer(f"(?:{source})++", _every_character())
-    return tuple(at for run in runs for at in run.span())
+    return tuple(itertools.chain(*members(source)))
 
 
 def _in_either_case(source: str) -> str:
@@ -118,12 +111,12 @@ class _Alphabet:
     """
 
     def __init__(self, sources: Iterable[str]) -> None:
-        changes: dict[int, int] = {0: 0, _CODE_POINTS: 0}
+        changes: dict[int, int] = {0: 0, CODE_POINTS: 0}
         for number, source in enumerate(sources):
             for at in _members(source):
                 changes[at] = changes.get(at, 0) ^ 1 << number
         numbers: dict[int, int] = {}
-        classes, sets, last = bytearray(_CODE_POINTS), 0, 0
+        classes, sets, last = bytearray(CODE_POINTS), 0, 0
         for at, change in sorted(changes.items()):
             if at > last:
                 number = numbers.setdefault(sets, len(numbers))
@@ -133,7 +126,7 @@ class _Alphabet:
                     classes[last:at] = bytes([number]) * (at - last)
             sets, last = sets ^ change, at
         kept: dict[bytes, int] = {}
-        starts = range(0, _CODE_POINTS, _BLOCK)
+        starts = range(0, CODE_POINTS, _BLOCK)
         numbers_of_blocks = [
             kept.setdefault(bytes(classes[at : at + _BLOCK]), len(kept)) for at in starts
         ]

@@ -13,8 +13,6 @@ import functools
 import operator
 import re
 
-import regex
-
 from bpe_tokenizer import SPLIT_PATTERNS
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns import algebra
@@ -41,7 +39,7 @@ def _word_border(inside: bool) -> algebra.Node:
 
 
 _HEX = re.compile(r"\\[xu]([0-9a-fA-F]{2,4})")
-_FOLDS_TO_SEVERAL = regex.compile(r"(?i)ss|f[fil]|st|ʼn|.\p{M}")
+_FOLDS_TO_SEVERAL = core.Pattern(r"(?i)ss|f[fil]|st|ʼn|.\p{M}")
 _ANYTHING = algebra.Chars("[\\s\\S]", False)
 _NEW_LINE = algebra.Chars("\\n", False)
 _ESCAPES: dict[str, algebra.Node] = {
@@ -84,7 +82,7 @@ class Parser(algebra.PatternParser):
             return algebra.Chars(source, ignore_case)
         if re.match(r"\\[pP]", written):  # a property has no case there
             return algebra.Chars(f"(?-i:{source})", False)
-        exact, folded = regex.compile(source), regex.compile(f"(?i:{source})")
+        exact, folded = core.Pattern(source), core.Pattern(f"(?i:{source})")
         if all(bool(exact.match(i)) == bool(folded.match(i)) for i in "İı"):
             return algebra.Chars(source, True)
         apart = f"(?-i:(?![İı])(?i:{source})|(?=[İı]){source})"

@@ -10,8 +10,6 @@ import functools
 import re
 from collections.abc import Callable
 
-import regex
-
 from bpe_tokenizer_tools.patterns.algebra import (
     Anchor,
     Chars,
@@ -19,11 +17,10 @@ from bpe_tokenizer_tools.patterns.algebra import (
     UnknownConstructError,
     spell,
 )
+from bpe_tokenizer_tools.patterns.characters import BMP, members, spelled
 from bpe_tokenizer_tools.patterns.families import FAMILIES
 from bpe_tokenizer_tools.patterns.known import SPELLINGS
 from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma
-
-_BMP = "".join(map(chr, range(0x10000)))  # surrogates included: they match as text
 
 
 @functools.lru_cache(maxsize=256)
@@ -33,11 +30,8 @@ def bmp_set(pattern: str) -> str:
     >>> print(bmp_set(r"(?i:s)"))
     [\u0053\u0073\u017f]
     """
-    ranges = []
-    for run in regex.finditer(f"(?:{pattern})++", _BMP):
-        first, last = run.start(), run.end() - 1
-        ranges.append(f"\\u{first:04x}" + (f"-\\u{last:04x}" if last > first else ""))
-    return f"[{''.join(ranges)}]" if ranges else "(?!)"
+    found = members(pattern, BMP)  # surrogates included: they match as text
+    return f"[{spelled(found)}]" if found else "(?!)"
 
 
 # Listing a set takes up to 20 ms, and `re` compiles 3 MB per second.  Patterns that take more

@@ -14,8 +14,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import regex
-
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns import algebra
 
 _MAX_PAIRS = 100_000  # equal ones count each time; the patterns in use have about 100
@@ -199,8 +198,8 @@ def reads(tree: algebra.Node) -> Reads | None:
     following: dict[str, set[str]] = {}
     for x, y in pairs.found:
         following.setdefault(x, set()).add(y)
-    both = [(regex.compile(x), regex.compile("|".join(ys))) for x, ys in following.items()]
-    begins, ends = regex.compile("|".join(firsts)), regex.compile("|".join(lasts))
+    both = [(core.Pattern(x), core.Pattern("|".join(ys))) for x, ys in following.items()]
+    begins, ends = core.Pattern("|".join(firsts)), core.Pattern("|".join(lasts))
     return Reads(
         lambda x, y: any(left.fullmatch(x) and right.fullmatch(y) for left, right in both),
         lambda char: bool(begins.fullmatch(char)),

@@ -32,10 +32,10 @@ from bpe_tokenizer_tools.prompts.component_borders import Pair, component_rule
 
 _KEPT_PAIRS = 2**14  # results for pairs of characters; a text has hundreds of them
 _KEPT_BORDERS = 64  # of a tokenizer, by the special tokens that are allowed
-_IS_SPACE = regex.compile(r"\s").match
-_IS_WORD = regex.compile(r"\w").match
+_IS_SPACE = re.compile(f"[{core.WHITE_SPACE}]").match
+_IS_WORD = core.Pattern(r"\w").match
 # Where to look for borders if components cut text: before white space and signs.
-_BEFORE_SIGNS = regex.compile(r"(?r)(?<=\S)(?=[\s\p{P}\p{S}])")
+_BEFORE_SIGNS = core.Pattern(r"(?r)(?<=\S)(?=[\s\p{P}\p{S}])")
 
 Active = Callable[[int, str], bool]  # whether an added token counts where it begins
 
@@ -78,7 +78,7 @@ class _Tokens:
 
 
 def _is_space(char: str) -> bool:
-    return char.isspace() or bool(_IS_SPACE(char))
+    return _IS_SPACE(char) is not None
 
 
 class _Marks:
@@ -131,7 +131,7 @@ class Borders:
         marks: Mapping[str, AddedToken],
         pair: Pair | None,
         form: str | None,
-        candidates: regex.Pattern[str] | None,
+        candidates: core.Pattern | None,
         looks_left: bool,
     ) -> None:
         self.looks_left = looks_left
@@ -152,10 +152,11 @@ class Borders:
         `is_active` tells of a mark whether it counts as one.
         """
         at, more = high, 2 if self._form else 1
-        while self._candidates and (found := self._candidates.search(text, low, at)):
-            at = found.start()
-            if at <= low:
+        while self._candidates:
+            found = self._candidates.last(text, low, at)
+            if found is None:
                 break
+            at = found
             if self._apart(text[at - 1 : at + 1]) and (
                 more == 1 or self._is_stable(text[at + 1 : at + 2])
             ):

@@ -18,8 +18,6 @@ import bisect
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-import regex
-
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
 
@@ -64,7 +62,7 @@ _Kind = Callable[[str, int], Iterator[int]]
 
 
 def _kind(pattern: str) -> _Kind:
-    compiled = regex.compile("(?r)" + pattern)
+    compiled = core.Pattern("(?r)" + pattern)
     return lambda view, _: (found.start() for found in compiled.finditer(view))
 
 

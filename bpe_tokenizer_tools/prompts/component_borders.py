@@ -7,21 +7,21 @@ both sides the same if it sees them separately.  Components that change only the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import regex
 
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, Definition
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats.component_twin import SPACE
 from bpe_tokenizer_tools.formats.components import read_pattern
 from bpe_tokenizer_tools.patterns import algebra
-from bpe_tokenizer_tools.patterns.old_unicode import MARK, PUNCTUATION
+from bpe_tokenizer_tools.patterns.other_unicode import MARK, NUMBER, PUNCTUATION, lower
 from bpe_tokenizer_tools.patterns.safe_cuts import Reads, reads
 
 _Two = tuple[str, str]
+_IS_SPACE = re.compile(f"[{core.WHITE_SPACE}]").match
 # The result for two adjacent characters; True if text is always cut there; None if unknown.
 _Step = Callable[[str, str], "_Two | bool | None"]
 
@@ -54,7 +54,7 @@ def _keep(x: str, y: str) -> _Two:
 
 
 def _strip(x: str, y: str) -> _Two | None:
-    return None if regex.match(r"\s", x) else (x, y)  # so that it stops before the border
+    return None if _IS_SPACE(x) else (x, y)  # so that it stops before the border
 
 
 def _replace(step: core.JsonReader) -> _Step | None:
@@ -91,9 +91,9 @@ def _normalizer(step: core.JsonReader) -> _Step | None:
     kind = step.data["type"]
     if kind == "Replace":
         return _replace(step)
-    is_mark = regex.compile(MARK).match
+    is_mark = core.Pattern(MARK).match
     known: dict[str, _Step] = {
-        "Lowercase": _by_character(str.lower),
+        "Lowercase": _by_character(lower),
         "StripAccents": _by_character(lambda char: "" if is_mark(char) else char),
         "Strip": _strip,
         "Prepend": _keep,
@@ -129,7 +129,7 @@ def _split(pattern: str, behavior: str, prefixes: bool) -> _Step:
 
 def _characters(pattern: str, behavior: str) -> _Step:
     """Ask a pre-tokenizer whose pattern matches single characters."""
-    matches = regex.compile(pattern).fullmatch
+    matches = core.Pattern(pattern).fullmatch
 
     def run(x: str, y: str) -> _Two | bool | None:
         before, after = bool(matches(x)), bool(matches(y))
@@ -173,14 +173,12 @@ def _pre_tokenizer(step: core.JsonReader, prefixes: bool) -> _Step | None:
         return _split(read_pattern(step), behavior, prefixes)
     if kind == "Digits":
         individual = step.get("individual_digits", bool, default=False)
-        return _characters(r"\p{N}", "Isolated" if individual else "Contiguous")
+        return _characters(NUMBER, "Isolated" if individual else "Contiguous")
     known: dict[str, Callable[[], _Step | None]] = {
         "Punctuation": lambda: _characters(PUNCTUATION, behavior),
         "Whitespace": lambda: _whitespace,
         "WhitespaceSplit": lambda: _characters(r"\s", "Removed"),
-        "CharDelimiterSplit": lambda: _characters(
-            regex.escape(step.get("delimiter", str)), "Removed"
-        ),
+        "CharDelimiterSplit": lambda: _characters(re.escape(step.get("delimiter", str)), "Removed"),
         "ByteLevel": lambda: _byte_level(step),
         "Metaspace": lambda: _metaspace(step),
     }
@@ -188,7 +186,7 @@ def _pre_tokenizer(step: core.JsonReader, prefixes: bool) -> _Step | None:
 
 
 def _whitespace(x: str, y: str) -> bool | None:
-    return True if regex.match(r"\s", y) else None  # no word, and no run of signs, has it
+    return True if _IS_SPACE(y) else None  # no word, and no run of signs, has it
 
 
 # -- Together ---

@@ -594,7 +594,7 @@ class _Kind:
         self._known: dict[str, tuple[bool, ...]] = {}
         try:
             leaves = sorted(algebra.leaves(algebra.PatternParser(pattern).parse()))
-            self._match = [regex.compile(leaf).match for leaf in leaves]
+            self._match = [core.Pattern(leaf).match for leaf in leaves]
         except (algebra.UnknownConstructError, RecursionError, regex.error):
             pass  # each character counts as a kind of its own
 

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-import regex
-
 from bpe_tokenizer import AddedToken
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns import timeouts
@@ -111,7 +109,7 @@ class Numbering:
 
     def _numbers_of_words(self) -> dict[str, int]:
         """Return the words that are one token."""
-        is_word = regex.compile(BOUNDLESS_WORD).fullmatch
+        is_word = core.Pattern(BOUNDLESS_WORD).fullmatch
         number: dict[str, int] = {}
         for n, token in enumerate(self.tokens):
             text = token.decode(errors="ignore")
@@ -136,13 +134,16 @@ _Numbers = Callable[[str], Iterable[Iterable[int]]]  # the numbers of each piece
 
 def _cutter(pattern: str) -> Callable[[str], Iterable[str]]:
     """Return a function that splits text, faster than usual if little of it matches."""
-    found = regex.compile(f"({pattern})") if analyze(pattern)[0] else None
-    if found is None or found.groups > 1:
+    found = core.Pattern(f"({pattern})") if analyze(pattern)[0] else None
+    if found is None or found.compiled.groups > 1:
         return core.splitter(pattern).split
 
     def cut(text: str) -> Iterable[str]:
+        compiled, known = found.ready(text)
+        if known is not text:
+            return core.splitter(pattern).split(text)
         try:
-            return filter(None, found.split(text, timeout=timeouts.seconds_for(text)))
+            return filter(None, compiled.split(text, timeout=timeouts.seconds_for(text)))
         except TimeoutError:
             raise timeouts.too_slow(pattern, text) from None
 

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pinned
 import pytest
 import regex
-from conftest import ROOT, extension, knows_the_same_unicode, read_corpus
+from conftest import ROOT, extension, read_corpus
 from hard_patterns import some_pattern, some_text
 from hard_text import ATOMS, CONTEXTS, every_character, hard_text
 from hypothesis import given
@@ -26,18 +27,14 @@ import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
 from bpe_tokenizer_tools.core import splitter
 from bpe_tokenizer_tools.patterns.automaton import automaton
+from bpe_tokenizer_tools.patterns.characters import members
 from bpe_tokenizer_tools.patterns.digits import digits_from_the_right
 from bpe_tokenizer_tools.patterns.known import MORE_PATTERNS
 
 native = extension()
-from _bpe_tokenizer.characters import character_classes  # noqa: E402 - only where it is built
 
 NAMED = {**SPLIT_PATTERNS, **MORE_PATTERNS}
 EVERY_PATTERN = pytest.mark.parametrize("name", list(NAMED))
-SAME_UNICODE = pytest.mark.skipif(
-    not knows_the_same_unicode(native),
-    reason=f"regex {regex.__version__} classes characters unlike {native.UNICODE_TABLES_FROM}",
-)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,23 +51,32 @@ def automaton_of(pattern: str) -> Any:
 
 def check(name: str, text: str) -> None:
     """Cut by the scanners for a pattern, and by the automaton made from it."""
-    expected = [pretoken.encode() for pretoken in regex.findall(NAMED[name], text)]
+    expected = [pretoken.encode() for pretoken in pinned.findall(NAMED[name], text)]
     assert native.split(name, text) == expected
     assert native.split(name, text, portable=True) == expected
     assert native.split(automaton_of(NAMED[name]), text) == expected
 
 
-@SAME_UNICODE
 def test_tables_are_what_the_script_makes() -> None:
     script = ROOT / "accelerator" / "tools" / "make_tables.py"
     run = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-@SAME_UNICODE
 def test_classes_of_all_code_points() -> None:
-    assert native.character_classes() == character_classes()
-    assert len(character_classes()) == 0x110000
+    """One class at a time, by a pattern; of kana and Han, some have a class of their own."""
+    kana = r"(?=[\u3040-\u30ff\u4e00-\u9fa5])"
+    classes = (
+        *(r"[\s\S]", r"\p{M}", r"\p{Ll}", r"[\p{Lu}\p{Lt}]", r"[\p{Lm}\p{Lo}]", r"\p{N}"),
+        *(r"[^\S\r\n]", r"[\r\n]", r"[\p{P}\p{S}]", rf"{kana}\p{{L}}", rf"{kana}\p{{M}}"),
+        *(rf"{kana}[\p{{P}}\p{{S}}]", rf"{kana}[^\p{{L}}\p{{M}}\p{{P}}\p{{S}}]"),
+    )
+    expected = bytearray(0x110000)
+    for number, pattern in enumerate(classes):
+        for start, end in members(pattern):
+            expected[start:end] = bytes([number]) * (end - start)
+    assert native.character_classes() == bytes(expected)
+    assert native.UNICODE_VERSION == bpe_tokenizer.UNICODE_VERSION
 
 
 def test_every_named_pattern_has_a_scanner() -> None:
@@ -78,7 +84,6 @@ def test_every_named_pattern_has_a_scanner() -> None:
 
 
 @pytest.mark.slow
-@SAME_UNICODE
 @EVERY_PATTERN
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_every_character(name: str, context: str) -> None:
@@ -86,7 +91,6 @@ def test_every_character(name: str, context: str) -> None:
         check(name, text)
 
 
-@SAME_UNICODE
 def test_every_code_point() -> None:
     chars = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
     for first in range(0, len(chars), 0x8000):
@@ -101,7 +105,6 @@ def test_hard_atoms(name: str) -> None:
         check(name, "".join(chance.choices(some, k=chance.choice([3, 20, chance.randrange(200)]))))
 
 
-@SAME_UNICODE
 @EVERY_PATTERN
 @given(text=hard_text)
 def test_any_text(name: str, text: str) -> None:
@@ -123,7 +126,6 @@ def check_from_the_right(name: str, text: str) -> None:
         assert found == expected, text
 
 
-@SAME_UNICODE
 @BY_THREES
 @given(parts=number_texts)
 def test_numbers_from_the_right(name: str, parts: list[str]) -> None:
@@ -175,11 +177,7 @@ def test_every_length_around_a_block(name: str) -> None:
 
 def pieces_of(pattern: str, text: str) -> list[bytes]:
     """Cut a text by `regex`, with what no match has; a TimeoutError if that takes a second."""
-    pieces, done = [], 0
-    for found in regex.compile(pattern).finditer(text, timeout=1):
-        pieces += [text[done : found.start()], found[0]]
-        done = found.end()
-    return [piece.encode() for piece in [*pieces, text[done:]] if piece]
+    return [piece.encode() for piece in pinned.pieces(pattern, text, timeout=1)]
 
 
 @pytest.mark.slow
@@ -402,7 +400,6 @@ def hard_texts(name: str) -> list[str]:
 
 
 @pytest.mark.slow
-@SAME_UNICODE
 @EVERY_PATTERN
 def test_core_alone(name: str, core: list[str], corpora_dir: Path) -> None:
     texts = hard_texts(name) + [read_corpus("multi")[:40_000], read_corpus("code")[:40_000]]
@@ -414,7 +411,7 @@ def test_core_alone(name: str, core: list[str], corpora_dir: Path) -> None:
     python = bpe_tokenizer._Encoder(definition)
     for text, (ends, ids) in zip(texts, run_core(core, name, merges, texts)):
         expected = itertools.accumulate(
-            len(pretoken.encode()) for pretoken in regex.findall(NAMED[name], text)
+            len(pretoken.encode()) for pretoken in pinned.findall(NAMED[name], text)
         )
         assert ends == list(expected)
         assert ids == python.encode(text)

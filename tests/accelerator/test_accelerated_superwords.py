@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import extension, knows_the_same_unicode
+from conftest import extension
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import need
@@ -21,9 +21,6 @@ from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools.training.superwords import SUPERBPE_PATTERN, Superwords
 
 native = extension()
-pytestmark = pytest.mark.skipif(
-    not knows_the_same_unicode(native), reason="regex has another version of Unicode"
-)
 
 LETTERS = ["a", "b", " ", ",", "é", "1", "\n", "\0"]
 PATTERNS = [SUPERBPE_PATTERN, r"\n", bpe_tokenizer._UNCUT_PATTERN]

@@ -17,13 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pinned
 import pytest
-import regex
 from conftest import ROOT, read_corpus
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import examples
-from test_accelerator import ATOMS, BOTH_WAYS, EVERY_PATTERN, FOLDER, SAME_UNICODE, native
+from test_accelerator import ATOMS, BOTH_WAYS, EVERY_PATTERN, FOLDER, native
 
 import bpe_tokenizer
 from _bpe_tokenizer.engine import NativeCounter
@@ -45,7 +45,7 @@ def engine() -> None:
 def count_by_regex(name: str, texts: list[str]) -> dict[bytes, int]:
     counts: Counter[str] = Counter()
     for text in texts:
-        counts.update(regex.findall(SPLIT_PATTERNS[name], text))
+        counts.update(pinned.findall(SPLIT_PATTERNS[name], text))
     return {pretoken.encode(): count for pretoken, count in counts.items()}
 
 
@@ -67,7 +67,6 @@ def test_counts_as_regex_splits(name: str, portable: bool, seed: int) -> None:
     assert len(counter) == len(expected)
 
 
-@SAME_UNICODE
 @EVERY_PATTERN
 @given(texts=st.lists(st.text() | st.lists(st.sampled_from(ATOMS)).map("".join)))
 def test_counts_any_texts(name: str, texts: list[str]) -> None:

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import regex
-from conftest import ROOT, examples, extension, knows_the_same_unicode, read_corpus
+from conftest import ROOT, examples, extension, read_corpus
 from hard_text import every_character
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -57,13 +56,6 @@ ATOMS = [
 @pytest.fixture(scope="module", autouse=True)
 def engine() -> None:
     """Run these tests once: they compare both engines by themselves."""
-
-
-# Each `regex` knows the Unicode of its day.
-SAME_UNICODE = pytest.mark.skipif(
-    not knows_the_same_unicode(native),
-    reason=f"regex {regex.__version__} classes characters unlike {native.UNICODE_TABLES_FROM}",
-)
 
 
 # -- Encoding --------------------------------------------------------------------
@@ -152,7 +144,6 @@ def engines_of(name: str) -> tuple[Any, Any]:
     return engines(trained(name), name)
 
 
-@SAME_UNICODE
 @EVERY_PATTERN
 @given(text=st.text())
 def test_encodes_any_text(name: str, text: str) -> None:
@@ -254,7 +245,6 @@ def engines_cutting_by(name: str) -> tuple[Any, Any]:
     return engines(definition, cutter)
 
 
-@SAME_UNICODE
 @settings(max_examples=examples(200))
 @given(
     st.sampled_from([*native.PATTERNS, r"\w+", r"\p{L}+(?=\s)|\s+(?!\S)|."]),

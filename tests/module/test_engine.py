@@ -22,15 +22,15 @@ import threading
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any
 
 import pytest
-from conftest import ROOT, knows_the_same_unicode
+from conftest import ROOT
 from oracles import forks, need
 
 import bpe_tokenizer
-from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
+from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools.patterns.families import FAMILIES
 
 TEXT = "The quick brown fox, naïve café, 世界 '12345'!\n\n  \tEnd 😀 "
@@ -131,7 +131,7 @@ def test_a_compiled_part_of_an_older_layout_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", ["0.9.0", "0.10.1", None])
 def test_an_engine_of_another_version_is_an_error(version: str | None, tmp_path: Path) -> None:
-    package = package_with(tmp_path, f"API = {native_api()}").with_name("__init__.py")
+    package = package_with(tmp_path, native_source()).with_name("__init__.py")
     own = f'__version__ = "{bpe_tokenizer.__version__}"'
     written = package.read_text()
     assert written.count(own) == 1
@@ -141,7 +141,7 @@ def test_an_engine_of_another_version_is_an_error(version: str | None, tmp_path:
 
 
 def test_an_engine_without_its_first_file_is_an_error(tmp_path: Path) -> None:
-    package_with(tmp_path, f"API = {native_api()}").with_name("__init__.py").unlink()
+    package_with(tmp_path, native_source()).with_name("__init__.py").unlink()
     code = f"""
         import sys
         sys.path[:] = [sys.path[0], *(path for path in sys.path[1:] if {str(ROOT)!r} not in path)]
@@ -154,17 +154,27 @@ def test_an_engine_without_its_first_file_is_an_error(tmp_path: Path) -> None:
     assert "has no __init__.py; install bpe-tokenizer again" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["flat.py", "characters.py", "engine.py"])
+@pytest.mark.parametrize("name", ["flat.py", "engine.py"])
 def test_an_engine_that_lacks_a_file_is_an_error(name: str, tmp_path: Path) -> None:
-    native = package_with(tmp_path, f"API = {native_api()}")
+    native = package_with(tmp_path, native_source())
     native.with_name(name).write_text(f"import {name[:-3]}_that_is_missing")
     assert_refused(tmp_path, f"No module named '{name[:-3]}_that_is_missing'")
 
 
 def test_an_adapter_of_another_version_is_an_error(tmp_path: Path) -> None:
-    engine = package_with(tmp_path, f"API = {native_api()}").with_name("engine.py")
+    engine = package_with(tmp_path, native_source()).with_name("engine.py")
     engine.write_text(engine.read_text().replace("core._Encoder", "core._OldEncoder"))
     assert_refused(tmp_path, "has no attribute '_OldEncoder'")
+
+
+def test_tables_of_another_unicode_are_an_error(tmp_path: Path) -> None:
+    package_with(tmp_path, native_source(unicode_version="15.0.0"))
+    expected = f"the tables of Unicode 15.0.0, expected {bpe_tokenizer.UNICODE_VERSION}"
+    assert_refused(tmp_path, expected)
+
+
+def native_source(unicode_version: str = bpe_tokenizer.UNICODE_VERSION) -> str:
+    return f"API = {native_api()}\nUNICODE_VERSION = {unicode_version!r}"
 
 
 def native_api() -> int:
@@ -180,7 +190,7 @@ def test_one_that_was_not_compiled_is_no_problem(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("False [97, 98]\n", "")
 
 
-@pytest.mark.parametrize("first", ["engine", "native", "characters", "flat", "cache"])
+@pytest.mark.parametrize("first", ["engine", "native", "flat", "cache"])
 def test_any_package_may_be_imported_first(first: str) -> None:
     needs_the_accelerator()
     code = f"import _bpe_tokenizer.{first}, bpe_tokenizer; print(bpe_tokenizer.ACCELERATED)"
@@ -196,13 +206,12 @@ def test_importing_the_module_loads_no_tools(engine: str) -> None:
         tokenizer.train(["low lower"] * 9, 258, verbose=False)
         assert tokenizer.decode(tokenizer.encode("slower")) == "slower"
         print([name for name in sys.modules if name.startswith("bpe_tokenizer_tools")])
-        names = {name for name in sys.modules if name.startswith("_bpe_tokenizer")}
-        print(sorted(names - {"_bpe_tokenizer.cache"}))  # needed if `regex` is not the tables' own
+        print(sorted(name for name in sys.modules if name.startswith("_bpe_tokenizer")))
     """
     accelerated, tools, native = run(code).stdout.splitlines()
     # Only the package itself, for its version.
     assert (accelerated, tools) == (str(engine == "accelerated"), "['bpe_tokenizer_tools']")
-    parts = ["", ".characters", ".engine", ".flat", ".native"]
+    parts = ["", ".engine", ".flat", ".native"]
     assert native == str([f"_bpe_tokenizer{part}" for part in parts] * (engine == "accelerated"))
 
 
@@ -268,40 +277,6 @@ def test_steps_that_one_pattern_can_do(
     assert [tokenizer.count_tokens(text) for text in texts] == list(map(len, ids))
     tokenizer.clear_cache()
     assert tokenizer.get_cache_stats()["size"] == 0
-
-
-@contextlib.contextmanager
-def tables_from_another_regex(**attributes: Any) -> Iterator[Any]:
-    """Give the adapter an extension like the real one, with tables made from another `regex`."""
-    native = needs_the_accelerator()
-    if not knows_the_same_unicode(native):
-        pytest.skip("this `regex` has another Unicode: every other test shows what this one does")
-    adapter: Any = importlib.import_module("_bpe_tokenizer.engine")
-    other = ModuleType("other")
-    vars(other).update(vars(native), UNICODE_TABLES_FROM="regex of another day", **attributes)
-    adapter._knows_the_same_unicode.cache_clear()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(adapter, "native", other)
-        yield adapter
-    adapter._knows_the_same_unicode.cache_clear()
-
-
-def test_another_unicode_than_the_tables(engine: str, trained: BPETokenizer) -> None:
-    classes = bytearray(needs_the_accelerator().character_classes())
-    with tables_from_another_regex() as adapter:
-        assert adapter._scanner_for(SPLIT_PATTERNS["gpt2"]) == "gpt2"
-    classes[ord("é")] ^= 1
-    with tables_from_another_regex(character_classes=lambda: bytes(classes)) as adapter:
-        assert adapter._scanner_for(SPLIT_PATTERNS["gpt2"]) is None
-        encoders = [adapter.NativeEncoder(trained.definition)]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(adapter, "_automaton_for", lambda pattern: None)
-            encoders.append(adapter.NativeEncoder(trained.definition))
-    # An automaton knows the Unicode of the `regex` in use.
-    assert [encoder._scans for encoder in encoders] == [True, False]
-    for encoder in encoders:
-        assert encoder.encode(TEXT) == trained.encode(TEXT)
-        assert encoder.count(TEXT) == len(trained.encode(TEXT))
 
 
 def test_a_pattern_of_ones_own_is_cut_in_c(engine: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import pinned
 import pytest
 import regex
 from conftest import EITHER_ENGINE
@@ -19,6 +20,7 @@ from oracles import examples, need, share
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
 from bpe_tokenizer_tools.patterns import algebra
+from bpe_tokenizer_tools.patterns.characters import members
 from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma, to_oniguruma
 from bpe_tokenizer_tools.patterns.safe_cuts import cut_pattern
 
@@ -44,12 +46,8 @@ nasty_text = st.lists(st.sampled_from(NASTY), max_size=24).map("".join) | st.tex
 
 
 def split_naively(pattern: str, text: str) -> list[str]:
-    """Cut text with nothing but `regex`; what no match covers stands on its own."""
-    places = {0, len(text)}
-    for found in regex.finditer(pattern, text):
-        places.update(found.span())
-    borders = sorted(places)
-    return [text[a:b] for a, b in zip(borders, borders[1:])]
+    """Cut text with nothing but the pattern; what no match covers stands on its own."""
+    return pinned.pieces(pattern, text)
 
 
 def fast_splitter(pattern: str) -> Any:
@@ -120,7 +118,7 @@ def test_recorded_expectations(name: str, text: str, expected: str) -> None:
 @given(text=nasty_text)
 def test_each_engine_gives_the_pretokens_of_regex(name: str, text: str) -> None:
     pattern = SPLIT_PATTERNS[name]
-    expected = [found[0] for found in regex.finditer(pattern, text)]
+    expected = pinned.findall(pattern, text)
     assert "".join(expected) == text
     assert bpe_tokenizer._splitter(pattern).split(text) == expected
     assert fast_splitter_of(pattern).split(text) == expected
@@ -141,7 +139,7 @@ def test_equals_the_published_pattern(
     name: str, vocabulary: str, load_vocab: Callable[[str], Any], text: str
 ) -> None:
     published = load_vocab(vocabulary)[1]["pat_str"]
-    expected = regex.findall(published, text)
+    expected = pinned.findall(published, text)
     assert bpe_tokenizer._splitter(SPLIT_PATTERNS[name]).split(text) == expected
     assert fast_splitter_of(SPLIT_PATTERNS[name]).split(text) == expected
 
@@ -150,7 +148,7 @@ def test_equals_the_published_pattern(
 @pytest.mark.parametrize("name", NAMES)
 def test_real_text(name: str, corpus: str, corpora: Callable[[str], str]) -> None:
     pattern, text = SPLIT_PATTERNS[name], corpora(corpus)[:300_000]
-    expected = regex.findall(pattern, text)
+    expected = pinned.findall(pattern, text)
     assert fast_splitter_of(pattern).split(text) == expected
     assert oniguruma_splitter(pattern)(text) == expected
 
@@ -171,15 +169,15 @@ def in_contexts(chars: list[str]) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_character_of_the_basic_plane_with_re(name: str) -> None:
     pattern = SPLIT_PATTERNS[name]
-    splitter, exact = fast_splitter(pattern), regex.compile(pattern)
+    splitter = fast_splitter(pattern)
     if sys.version_info >= (3, 11):  # before, `re` has no possessive quantifiers
         assert splitter._fast, "the fast path is not in use, so this would show nothing"
     text = in_contexts(BMP)
-    assert splitter.split(text) == exact.findall(text)
+    assert splitter.split(text) == pinned.findall(pattern, text)
     # A text of its own has borders that a context inside a long text has not.
     for char in BMP:
         for short in (char, f"a{char}", f" {char}1", f"{char}\n"):
-            assert splitter.split(short) == exact.findall(short), ascii(short)
+            assert splitter.split(short) == pinned.findall(pattern, short), ascii(short)
 
 
 @pytest.mark.slow
@@ -189,8 +187,8 @@ def test_every_character_of_the_other_planes(name: str) -> None:
     text = "".join(f"a{char}1{char} {char}\n" for char in ASTRAL[:0x20000:3])
     everything = "".join(ASTRAL)
     for splitter in (bpe_tokenizer._Splitter(pattern), fast_splitter(pattern)):
-        assert splitter.split(text) == regex.findall(pattern, text)
-        assert splitter.split(everything) == regex.findall(pattern, everything)
+        assert splitter.split(text) == pinned.findall(pattern, text)
+        assert splitter.split(everything) == pinned.findall(pattern, everything)
 
 
 @pytest.mark.slow
@@ -202,7 +200,7 @@ def test_every_assigned_character_in_oniguruma(name: str) -> None:
     chars = [*share(chars)]  # of either engine, not of this Python
     for start in range(0, len(chars), 20_000):  # its offsets cost time in long texts
         text = in_contexts(chars[start : start + 20_000])
-        expected = regex.findall(pattern, text)
+        expected = pinned.findall(pattern, text)
         assert oniguruma_splitter(pattern)(text) == expected
 
 
@@ -212,7 +210,7 @@ def test_every_assigned_character_in_oniguruma(name: str) -> None:
 def test_oniguruma_spelling(name: str, text: str) -> None:
     assume(all(unicodedata.category(char) != "Cn" for char in text))
     pattern = SPLIT_PATTERNS[name]
-    assert oniguruma_splitter(pattern)(text) == regex.findall(pattern, text)
+    assert oniguruma_splitter(pattern)(text) == pinned.findall(pattern, text)
 
 
 # -- Patterns of one's own ----------------------------------------------------
@@ -369,12 +367,12 @@ def test_parsing_proves_the_cuts_of_named_patterns(name: str) -> None:
     every = "".join(map(chr, range(0x110000)))
     classes = [0] * len(every)
     for number, kind in enumerate(sorted(kinds)):
-        for found in regex.finditer(f"(?:{kind})+", every):
-            for point in range(*found.span()):
+        for run in members(kind):
+            for point in range(*run):
                 classes[point] |= 1 << number
     one_of_each = [every[point] for point in {kind: i for i, kind in enumerate(classes)}.values()]
     assert len(one_of_each) >= 10
-    written_cut, proven_cut = regex.compile(written), regex.compile(proven)
+    written_cut, proven_cut = pinned.compiled(written), pinned.compiled(proven)
     pairs = map("".join, itertools.product(one_of_each, repeat=2))
     cut = [pair for pair in pairs if written_cut.search(pair)]
     assert len(cut) >= 10

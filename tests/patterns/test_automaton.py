@@ -6,6 +6,7 @@ import random
 import tracemalloc
 from array import array
 
+import pinned
 import pytest
 import regex
 from hard_patterns import some_pattern, some_text
@@ -14,7 +15,7 @@ from oracles import examples
 from test_split_patterns import LARGE, NAMED
 
 import bpe_tokenizer
-from bpe_tokenizer_tools.patterns import automaton as automata
+from bpe_tokenizer_tools.patterns import characters
 from bpe_tokenizer_tools.patterns.automaton import Automaton, automaton
 from bpe_tokenizer_tools.patterns.families import FAMILIES
 from bpe_tokenizer_tools.patterns.known import SPELLINGS
@@ -56,13 +57,9 @@ def cut(made: Automaton, text: str) -> list[str]:
     return [piece for piece in [*pieces, text[done:]] if piece]
 
 
-def pieces_of(pattern: regex.Pattern[str], text: str) -> list[str]:
+def pieces_of(pattern: str, text: str) -> list[str]:
     """Cut a text by `regex`, which gets a second for it."""
-    pieces, done = [], 0
-    for found in pattern.finditer(text, timeout=1):
-        pieces += [text[done : found.start()], found[0]]
-        done = found.end()
-    return [piece for piece in [*pieces, text[done:]] if piece]
+    return pinned.pieces(pattern, text, timeout=1)
 
 
 STEPS = [
@@ -99,10 +96,10 @@ def test_random_patterns() -> None:
         found = automaton(pattern)
         if found is None:
             continue
-        made, compiled = made + 1, regex.compile(pattern)
+        made += 1
         for text in [some_text(chance) for _ in range(10)]:
             try:
-                expected = pieces_of(compiled, text)
+                expected = pieces_of(pattern, text)
             except TimeoutError:  # a pattern that takes `regex` exponential time
                 continue
             assert cut(found, text) == expected, (pattern, text)
@@ -131,7 +128,7 @@ def test_random_patterns() -> None:
 def test_by_hand(pattern: str, text: str, pieces: list[str]) -> None:
     made = automaton(pattern)
     assert made is not None
-    assert cut(made, text) == pieces == pieces_of(regex.compile(pattern), text)
+    assert cut(made, text) == pieces == pieces_of(pattern, text)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +166,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_large_patterns_take_bounded_time_and_memory(name: str) -> None:
-    automata._members.cache_clear()
+    characters.members.cache_clear()
     tracemalloc.start()
     made = automaton(HOSTILE[name])
     peak = tracemalloc.get_traced_memory()[1]

@@ -6,9 +6,10 @@ import functools
 import itertools
 import json
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
+import pinned
 import pytest
 import regex
 from conftest import read_corpus
@@ -82,27 +83,16 @@ EVERY_SEQUENCE = pytest.mark.parametrize("name", list(STEPS))
 def cut_in_steps(patterns: list[str], text: str) -> list[str]:
     """Cut a text by each pattern in turn; what a pattern does not match is left as it is."""
     parts = [text]
-    for pattern in map(regex.compile, patterns):
-        parts = [piece for part in parts for piece in cut_with_gaps(pattern, part)]
+    for pattern in patterns:
+        parts = [piece for part in parts for piece in pinned.pieces(pattern, part)]
     return parts
-
-
-def cut_with_gaps(pattern: regex.Pattern[str], text: str) -> Iterator[str]:
-    end = 0
-    for found in pattern.finditer(text):
-        if found.start() > end:
-            yield text[end : found.start()]
-        yield found[0]
-        end = found.end()
-    if end < len(text):
-        yield text[end:]
 
 
 @EVERY_SEQUENCE
 @settings(max_examples=examples(1_000))
 @given(text=hard_text)
 def test_one_pattern_cuts_as_the_steps_do(name: str, text: str) -> None:
-    assert regex.findall(NAMED[name], text) == cut_in_steps(STEPS[name], text)
+    assert pinned.findall(NAMED[name], text) == cut_in_steps(STEPS[name], text)
 
 
 @pytest.mark.slow
@@ -110,7 +100,7 @@ def test_one_pattern_cuts_as_the_steps_do(name: str, text: str) -> None:
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_one_pattern_cuts_every_character_as_the_steps_do(name: str, context: str) -> None:
     for text in every_character(context):
-        assert regex.findall(NAMED[name], text) == cut_in_steps(STEPS[name], text)
+        assert pinned.findall(NAMED[name], text) == cut_in_steps(STEPS[name], text)
 
 
 @EVERY_SEQUENCE
@@ -119,7 +109,7 @@ def test_one_pattern_cuts_real_text_as_the_steps_do(
     name: str, corpus: str, corpora_dir: Path
 ) -> None:
     text = read_corpus(corpus)[:300_000]
-    assert regex.findall(NAMED[name], text) == cut_in_steps(STEPS[name], text)
+    assert pinned.findall(NAMED[name], text) == cut_in_steps(STEPS[name], text)
 
 
 @functools.cache
@@ -156,13 +146,13 @@ def of_another_unicode() -> frozenset[str]:
         for start in range(0, len(everything), 20_000):  # its offsets cost time in long texts
             chars = everything[start : start + 20_000]
             rest = "".join(piece for piece, _ in split.pre_tokenize_str(chars))
-            differ |= set(rest) ^ set(regex.sub(kind, "", chars))
+            differ |= set(rest) ^ set(chars).difference(pinned.findall(kind, chars))
     digits = tokenizers.pre_tokenizers.Digits(individual_digits=True)  # by Rust's own tables
     for start in range(0, len(everything), 10_000):
         chars = everything[start : start + 10_000]
         pieces = digits.pre_tokenize_str("".join(f"a{char}" for char in chars))
         found = {piece for piece, _ in pieces if len(piece) == 1 and piece != "a"}
-        differ |= found ^ set(regex.findall(r"\p{N}", chars))
+        differ |= found ^ set(pinned.findall(r"\p{N}", chars))
     return frozenset(differ)
 
 
@@ -171,7 +161,7 @@ def of_another_unicode() -> frozenset[str]:
 @given(text=hard_text)
 def test_one_pattern_cuts_as_huggingface_does(name: str, text: str) -> None:
     assume(of_another_unicode().isdisjoint(text))
-    assert regex.findall(NAMED[name], text) == huggingface_steps(name)(text)
+    assert pinned.findall(NAMED[name], text) == huggingface_steps(name)(text)
 
 
 @pytest.mark.slow
@@ -179,7 +169,7 @@ def test_one_pattern_cuts_as_huggingface_does(name: str, text: str) -> None:
 @pytest.mark.parametrize("context", CONTEXTS[::3])
 def test_one_pattern_cuts_every_character_as_huggingface_does(name: str, context: str) -> None:
     for text in every_character(context, of_another_unicode(), step=2_000):
-        cut = regex.findall(NAMED[name], text)
+        cut = pinned.findall(NAMED[name], text)
         assert huggingface_steps(name)(text) == cut
 
 
@@ -190,21 +180,21 @@ def test_one_pattern_cuts_every_character_as_huggingface_does(name: str, context
 @settings(max_examples=examples(500))
 @given(text=hard_text)
 def test_spellings_cut_as_the_pattern_they_stand_for(spelling: str, text: str) -> None:
-    assert regex.findall(spelling, text) == regex.findall(NAMED[SPELLINGS[spelling]], text)
+    assert pinned.findall(spelling, text) == pinned.findall(NAMED[SPELLINGS[spelling]], text)
 
 
 @pytest.mark.slow
 @EVERY_SPELLING
 def test_spellings_cut_every_character_as_the_pattern(spelling: str) -> None:
     for text in every_character("a{}B '{} {}9!{}{}\n{}\t{}"):
-        assert regex.findall(spelling, text) == regex.findall(NAMED[SPELLINGS[spelling]], text)
+        assert pinned.findall(spelling, text) == pinned.findall(NAMED[SPELLINGS[spelling]], text)
 
 
 @EVERY_SPELLING
 def test_spellings_cut_real_text_as_the_pattern(spelling: str, corpora_dir: Path) -> None:
     for corpus in ("english", "code", "multi"):
         text = read_corpus(corpus)[:100_000]
-        assert regex.findall(spelling, text) == regex.findall(NAMED[SPELLINGS[spelling]], text)
+        assert pinned.findall(spelling, text) == pinned.findall(NAMED[SPELLINGS[spelling]], text)
 
 
 def test_patterns_that_look_alike_are_not_equal() -> None:
@@ -216,12 +206,12 @@ def test_patterns_that_look_alike_are_not_equal() -> None:
         ("o200k", "tekken", "it's"),
         ("gpt2", "starcoder", " 1"),
     ]:
-        assert regex.findall(NAMED[name], text) != regex.findall(NAMED[other], text)
+        assert pinned.findall(NAMED[name], text) != pinned.findall(NAMED[other], text)
 
 
 def cuts_as_llama3(text: str) -> bool:
     """Return whether cl100k's and Llama 3's patterns cut a text alike."""
-    both = (regex.findall(SPLIT_PATTERNS[name], text) for name in ("cl100k", "llama3"))
+    both = (pinned.findall(SPLIT_PATTERNS[name], text) for name in ("cl100k", "llama3"))
     return next(both) == next(both)
 
 

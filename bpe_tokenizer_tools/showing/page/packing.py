@@ -19,8 +19,9 @@ from typing import Any
 from bpe_tokenizer import AddedToken, BPETokenizer, Definition
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.algebra import WORD_CHARS
+from bpe_tokenizer_tools.patterns.characters import members
 from bpe_tokenizer_tools.showing.page import conversations
-from bpe_tokenizer_tools.showing.page.splitting import Runs, members, translate
+from bpe_tokenizer_tools.showing.page.splitting import Runs, translate
 from bpe_tokenizer_tools.support.normal_forms import combining, composed_of
 from bpe_tokenizer_tools.support.offsets import starts_cluster
 

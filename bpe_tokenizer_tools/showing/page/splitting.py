@@ -1,27 +1,25 @@
 r"""A split pattern for the page: classes of characters, and a pattern of classes.
 
-JavaScript's regular expressions have another version of Unicode than `regex`, fold case
+JavaScript's regular expressions have another version of Unicode than this library, fold case
 differently and have no possessive quantifiers.  So they never see the text.  Each character
 becomes the number of its class: characters are in the same class if no part of the pattern
-distinguishes them, according to the installed `regex`.  JavaScript matches a string of class
-numbers, with a pattern written in class numbers.
+distinguishes them.  JavaScript matches a string of class numbers, with a pattern written in class
+numbers.
 """
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Sequence
 from typing import NamedTuple
-
-import regex
 
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns import algebra
+from bpe_tokenizer_tools.patterns.characters import CODE_POINTS, members
 
-_CODE_POINTS = 0x110000
 _FIRST_CODE = 0x20  # class 0 is the character U+0020 of the string that is matched
 _MOST_CLASSES = 0xD000  # beyond, the numbers would be surrogates
 
-Runs = list[tuple[int, int]]  # (first, one past the last) of code points, in order
+Runs = Sequence[tuple[int, int]]  # (first, one past the last) of code points, in order
 
 
 class Split(NamedTuple):
@@ -29,21 +27,6 @@ class Split(NamedTuple):
 
     source: str  # a regular expression of JavaScript, over class numbers
     runs: list[tuple[int, int]]  # (first code point, class) of each run of characters of one class
-
-
-@functools.lru_cache(maxsize=1)
-def _every_character() -> str:
-    return "".join(map(chr, range(_CODE_POINTS)))  # surrogates too: `regex` takes them
-
-
-@functools.lru_cache(maxsize=256)
-def members(pattern: str) -> Runs:
-    r"""Return the code points that a one-character pattern matches.
-
-    >>> members(r"(?i:s)")
-    [(83, 84), (115, 116), (383, 384)]
-    """
-    return [found.span() for found in regex.finditer(f"(?:{pattern})+", _every_character())]
 
 
 def _partition(sets: dict[str, Runs]) -> tuple[list[tuple[int, int]], dict[str, list[int]]]:
@@ -57,7 +40,7 @@ def _partition(sets: dict[str, Runs]) -> tuple[list[tuple[int, int]], dict[str, 
     found: list[tuple[int, int]] = []
     for border in sorted(changes):
         inside = inside ^ changes[border]
-        if border < _CODE_POINTS:
+        if border < CODE_POINTS:
             found.append((border, numbers.setdefault(inside, len(numbers))))
     classes = {name: [n for within, n in numbers.items() if name in within] for name in sets}
     return found, classes
