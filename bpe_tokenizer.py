@@ -2941,7 +2941,9 @@ def _new_config(
 
 
 def _entry(token: AddedToken) -> dict[str, Any]:
-    return {key: value for key, value in dataclasses.asdict(token).items() if key != "id"}
+    """Return a token as `added_tokens_decoder` has it."""
+    entry = sorted(dataclasses.asdict(token).items())
+    return {key: value for key, value in entry if key != "id"}
 
 
 def _changed_config(
@@ -2970,7 +2972,7 @@ def _changed_config(
             config.pop(key, None)
             if key in settings or key == "model_max_length":
                 config[key] = settings.get(key, _NO_LIMIT)
-    if config.get("model_max_length") == 10**30:  # written before 0.10
+    if "surround" in config and config.get("model_max_length") == 10**30:  # ours, before 0.10
         config["model_max_length"] = _NO_LIMIT
     config.setdefault("tokenizer_class", new["tokenizer_class"])
     return config, names
@@ -4493,8 +4495,8 @@ def _chat(tokenizer: BPETokenizer, messages: _Chat, path: _FileName, **options: 
     return pieces if stream else "".join(pieces)
 
 
-def _to_json(data: Any, sort: bool = False) -> str:
-    return json.dumps(data, ensure_ascii=False, indent=2, sort_keys=sort)
+def _to_json(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, indent=2)
 
 
 def _pack(definition: Definition, *rest: Any) -> bytes:
@@ -4571,9 +4573,9 @@ def _files_to_save(
     data = _tokenizer_json(tokenizer._definition, _added_elsewhere(tokenizer), settings)
     found: dict[Path, str | None] = dict.fromkeys(_tokenizer_files(folder))
     found[folder / "tokenizer.json"] = _to_json(data)
-    found[folder / "tokenizer_config.json"] = _to_json(config, sort=True)
+    found[folder / "tokenizer_config.json"] = _to_json(dict(sorted(config.items())))
     if names is not None:
-        found[folder / "special_tokens_map.json"] = _to_json(names, sort=True)
+        found[folder / "special_tokens_map.json"] = _to_json(dict(sorted(names.items())))
     # A template that tokenizer_config.json has is overridden by a file.
     in_config = _read_chat_templates(_JsonReader(config, folder))
     if list(templates) == ["default"] and in_config != templates:

@@ -90,6 +90,7 @@ class Report(Printed):
     rows: list[Row]
     findings: list[Finding] = field(default_factory=list)
     n_texts: int = 0
+    others_add: str = ""  # what other libraries put around a text
 
     @property
     def ok(self) -> bool:
@@ -116,7 +117,7 @@ class Report(Printed):
             lines.append("  ".join([*padded, rest]).rstrip())
             if row.difference is not None and row.detail:
                 lines.append(" " * (sum(widths) + 6) + f"({row.detail})")
-        lines.append(f"{self.n_texts} texts compared")
+        lines.append(f"{self.n_texts} texts compared; other libraries add {self.others_add}")
         return "\n".join([*lines, *([""] if self.findings else []), *map(str, self.findings)])
 
 
@@ -139,6 +140,7 @@ class _Peer(NamedTuple):
     decode: Callable[[list[int]], str]  # ids -> text
     token: Callable[[int], Any]  # id -> how the library writes it
     surround: Callable[[str], Sequence[int]] | None = None  # encodes with added special tokens
+    own: bool = False  # whether it adds what this library adds, not what others add
     recognizes: bool = True  # whether it can recognize special tokens
     always: bool = False  # whether it always recognizes them
     form: str | None = None  # the normal form that text must have before
@@ -221,7 +223,7 @@ def _load_this(case: _Case) -> _Peer:
         warnings.simplefilter("ignore")
         loaded = BPETokenizer.from_pretrained(case.exported("directory"), verbose=False)
     surround = functools.partial(loaded.encode, add_special_tokens=True, allowed_special="all")
-    return _own(loaded)._replace(surround=surround)
+    return _own(loaded)._replace(surround=surround, own=True)
 
 
 def _own(loaded: BPETokenizer) -> _Peer:
@@ -585,7 +587,7 @@ def check(
     findings += [] if path is None else fit.findings(tokenizer, path)
     if any(finding.name == "tokenizer-class" for finding in known):
         findings = [finding for finding in findings if finding.name != "rewritten"]
-    return Report(rows, [*findings, *known], len(tried))
+    return Report(rows, [*findings, *known], len(tried), core.describe_added(tokenizer))
 
 
 def check_texts(tokenizer: BPETokenizer, texts: Sequence[str] | None = None) -> Report:
@@ -695,7 +697,9 @@ def _encoded(
         ids = tokenizer.encode(text, allowed_special="all")
         yield "encode, special tokens allowed,", ids, list(peer.encode(given, True))
     if peer.surround is not None:
-        ids = tokenizer.encode(text, True, "all")
+        around = core.around if peer.own else core.around_elsewhere
+        before, after = around(tokenizer)
+        ids = [*before, *tokenizer.encode(text, allowed_special="all"), *after]
         yield "encode, with tokens added around the text,", ids, list(peer.surround(given))
 
 

@@ -44,8 +44,8 @@ def patch_tokenizer(tokenizer: Any) -> Any:
 def to_transformers(tokenizer: BPETokenizer) -> Any:
     """Return a live `PreTrainedTokenizerFast` on this library's engine.
 
-    It has everything that `AutoTokenizer` reads from saved files: roles, chat templates, lengths
-    and sides.
+    It has everything that `AutoTokenizer` reads from saved files: roles, named tokens such as
+    `image_token`, chat templates, lengths and sides, and a template for `parse_response`.
     """
     library = core.import_optional("transformers", "to_transformers", "transformers")
     with tempfile.TemporaryDirectory() as directory:

@@ -6,6 +6,7 @@ when it is first needed, and made again after the tokenizer changes.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import sys
@@ -16,7 +17,7 @@ from bpe_tokenizer_tools import core
 
 _CALLS = (
     *("batch_decode", "get_added_vocab", "get_special_tokens_mask", "num_special_tokens_to_add"),
-    *("pad", "save_pretrained"),
+    "pad",
 )
 # Options of a call: those of transformers alone, those of both libraries, and ours alone.
 _NEW = {
@@ -38,9 +39,18 @@ def ask(tokenizer: BPETokenizer, name: str) -> Any:
     """
     if "transformers" not in sys.modules and importlib.util.find_spec("transformers") is None:
         core.import_optional("transformers", name, "transformers")
+    if name == "save_pretrained":
+        return functools.partial(_save, tokenizer)
     if name in _CALLS:
         return functools.partial(_call, tokenizer, name)
     return getattr(twin(tokenizer), name)
+
+
+def _save(tokenizer: BPETokenizer, *args: Any, **options: Any) -> Any:
+    """Save as transformers does; others load that, so it adds what others add."""
+    from bpe_tokenizer_tools.dropin.transformers import to_transformers
+
+    return to_transformers(tokenizer).save_pretrained(*args, **options)
 
 
 def _call(tokenizer: BPETokenizer, name: str, *args: Any, **options: Any) -> Any:
@@ -79,13 +89,20 @@ def call(
 
 
 def twin(tokenizer: BPETokenizer) -> Any:
-    """Return the twin of a tokenizer as it is now."""
+    """Return the twin of a tokenizer as it is now.
+
+    It puts around a text what the tokenizer does, even if other libraries add less.
+    """
     kept = core.derived(tokenizer, _Kept)
     state = tuple(map(dict, core.rest(tokenizer)))
     if kept.state != state:
         from bpe_tokenizer_tools.dropin.transformers import to_transformers
 
-        kept.twin, kept.state = to_transformers(tokenizer), state
+        same = tokenizer
+        if tokenizer.definition.template == "default":
+            chosen = dataclasses.replace(tokenizer.definition, template="bos+eos")
+            same = core.remade(tokenizer, chosen)
+        kept.twin, kept.state = to_transformers(same), state
     return kept.twin
 
 
