@@ -2752,6 +2752,9 @@ def _read_named_tokens(config: _JsonReader, names: _JsonReader | None) -> dict[s
     """Read tokens with a name of the model's own, such as "image_token"."""
     found: dict[str, AddedToken] = {}
     for reader in filter(None, (names, config)):  # the later one wins
+        if reader is config and not _names_tokens(config):
+            # What transformers 5 saves; it passes it over beside other names.
+            found |= _read_mapping(config, "model_specific_special_tokens")
         for key, value in reader.data.items():
             is_named = key.endswith("_token") and key not in _ROLES
             is_token = isinstance(value, str) or (
@@ -2760,11 +2763,23 @@ def _read_named_tokens(config: _JsonReader, names: _JsonReader | None) -> dict[s
             if is_named and is_token and (token := _declared_token(reader, key)):
                 found[key] = token
     for reader in filter(None, (config, names)):
-        mapping: Any = reader.data.get(_EXTRA)
-        for key in mapping if isinstance(mapping, dict) else ():
-            if token := _declared_token(reader, f"{_EXTRA}.{key}", mapping[key]):
-                found[key] = token
+        found |= _read_mapping(reader, _EXTRA)
     return found
+
+
+def _names_tokens(config: _JsonReader) -> bool:
+    """Return whether tokenizer_config.json names tokens of the model's own."""
+    strings = (key for key, value in config.data.items() if isinstance(value, str))
+    has_name = any(key.endswith("_token") and key not in _ROLES for key in strings)
+    return has_name or isinstance(config.data.get(_EXTRA), dict)
+
+
+def _read_mapping(reader: _JsonReader, field: str) -> dict[str, AddedToken]:
+    """Read the named tokens in a field, if it is a mapping."""
+    mapping: Any = reader.data.get(field)
+    named = mapping if isinstance(mapping, dict) else {}
+    read = {key: _declared_token(reader, f"{field}.{key}", named[key]) for key in named}
+    return {key: token for key, token in read.items() if token is not None}
 
 
 def _read_further_tokens(config: _JsonReader, names: _JsonReader | None) -> list[AddedToken]:
@@ -2993,8 +3008,9 @@ def _change_lists(
             written[key] = [each for each in written[key] if _content_of(each) not in gone]
     for name in [name for name, content in said.named.items() if content in gone]:
         written.pop(name, None)
-        if isinstance(written.get(_EXTRA), dict):
-            written[_EXTRA].pop(name, None)
+        for key in (_EXTRA, "model_specific_special_tokens"):
+            if isinstance(written.get(key), dict):
+                written[key].pop(name, None)
     named = {*known, *roles.values(), *said.named.values(), *said.further}
     new = [each.content for each in definition.added if each.special and each.content not in named]
     if new:

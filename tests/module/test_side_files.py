@@ -92,6 +92,14 @@ CASES: dict[str, dict[str, Any]] = {
     "none named, and a list": {CONFIG: {OLD: [A], EXTRA: {}}},
     "named in both": {CONFIG: {"image_token": A}, NAMES: {"image_token": B, "eoi_token": C}},
     "named in the map": {CONFIG: {EXTRA: [A]}, NAMES: {EXTRA: {"image_token": B}}},
+    "as transformers 5 saves names": {
+        CONFIG: {"image_token": A, "model_specific_special_tokens": {"image_token": B, "x": C}}
+    },
+    "specific names": {CONFIG: {"model_specific_special_tokens": {"image_token": typed("<z>")}}},
+    "specific names, and the map's": {
+        CONFIG: {"model_specific_special_tokens": {"image_token": A}},
+        NAMES: {"image_token": B, "eoi_token": C},
+    },
     "a name of an ordinary token": {CONFIG: {EXTRA: {"image_token": A}}, PLAIN: {}},
     # templates
     "a template": {CONFIG: {"chat_template": "A"}},
