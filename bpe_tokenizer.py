@@ -3893,8 +3893,8 @@ class _Runner:
             problem = f"the thread {holder!r} still holds the model after {timeout:g} seconds"
             remedy = "use up or close() the iterator of its answer, or pass a longer timeout"
             raise TimeoutError(f"{self.path}: {problem}; {remedy}")
-        self._holder = threading.current_thread()
         try:
+            self._holder = threading.current_thread()
             yield
         finally:
             self._holder = None

@@ -243,6 +243,11 @@ def test_the_default_one_has_a_name_of_its_own() -> None:
     with pytest.raises(ValueError, match="not valid Jinja"):
         tokenizer.chat_template = {"default": "{% if %}"}  # type: ignore[assignment]
     assert tokenizer.chat_templates == NAMED
+    talk = [{"role": "user", "content": "Hi"}]
+    for name in ("template", "chat_template"):  # transformers fails on it, too
+        with pytest.raises(TypeError, match="got dict; assign named templates to"):
+            tokenizer.apply_chat_template(talk, **{name: NAMED})
+    assert tokenizer.apply_chat_template(talk, "rag", tokenize=False) == "R None"
 
 
 def test_one_that_is_not_jinja_is_refused_where_it_is_assigned(tmp_path: Path) -> None:
