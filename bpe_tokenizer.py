@@ -1955,7 +1955,7 @@ class _Encoder:
         return self.decode(ids, errors).decode("utf-8", self.handler(errors))
 
     def handler(self, errors: str) -> str:
-        """Return how `codecs` calls what becomes of bytes that are not UTF-8."""
+        """Return the name of the error handler for bytes that are not UTF-8."""
         return self.replacing if errors == "replace" else errors
 
     def without(self, ids: Any, left_out: frozenset[Any]) -> Any:  # removes some ids

@@ -541,7 +541,8 @@ class Tokenizer:
 
     def post_process(self, encoding: Any, pair: Any = None, add_special_tokens: bool = True) -> Any:
         """Truncate and pad an encoding, and put special tokens around it."""
-        encoding, pair = _real(encoding), _real(pair)  # before the settings: this sets others
+        # NOTE: this encodes with the settings of the first call, so it comes before `_set`.
+        encoding, pair = _real(encoding), _real(pair)
         with self._set() as theirs:
             return theirs.post_process(encoding, pair, add_special_tokens)
 
