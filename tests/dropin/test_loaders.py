@@ -123,6 +123,18 @@ def test_each_loader_does_what_is_said_of_it(name: str, kind: str, tmp_path: Pat
         assert filled.encode_ordinary_batch(TEXTS) == tokenizer.encode_ordinary_batch(TEXTS)
 
 
+@pytest.mark.parametrize("name", LOADERS)
+def test_which_loader_normalizes_by_another_unicode(name: str, tmp_path: Path) -> None:
+    tokenizer = make("NFC")
+    tokenizer.save(tmp_path, verbose=False)
+    encode = loader(name)(tmp_path / "tokenizer.json")
+    newer = name in (loaders.TOKENIZERS_1, loaders.GIGATOKEN)  # 17.0, which reorders these marks
+    for text in ("\u939e\u1dd7\U00010f47", "a\u0315\U00010f46", "\u1e0a\u1ae7\u0323"):
+        assert (encode(text) != tokenizer.encode(text)) == newer
+    for text in ("\u939e\u1dd7\u0323", "e\u0315\u0301", "\u0d4a\u0d3e\u0d46"):
+        assert encode(text) == tokenizer.encode(text)
+
+
 # -- Without any of them ---------------------------------------------------------
 
 
