@@ -254,6 +254,15 @@ def test_words_without_quotes(command: str, tok: Path, capsys: pytest.CaptureFix
     assert status == 2 and "unrecognized arguments: Hi; pass what to say as --message (try" in err
 
 
+def test_info_says_which_unicode_decides(tok: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run_command(capsys, "info", tok, "--verbose")
+    assert status == 0
+    assert "character classes : Unicode 16.0.0\nnormal forms      : Unicode 9.0.0\n" in out
+    status, out, _ = run_command(capsys, "info", tok, "--verbose", "--json")
+    assert json.loads(out)["normal_forms"] == f"Unicode {bpe_tokenizer.NORMALIZATION_VERSION}"
+    assert "normal" not in run_command(capsys, "info", tok)[1].replace("normalizer", "")
+
+
 # -- Short forms --------------------------------------------------------------
 
 

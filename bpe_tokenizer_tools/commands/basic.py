@@ -39,8 +39,23 @@ def _more(tokenizer: BPETokenizer) -> dict[str, Any]:
     }
 
 
+def _versions(tokenizer: BPETokenizer) -> dict[str, Any]:
+    """Describe a tokenizer further, with what its ids depend on in this library."""
+    return {
+        **_more(tokenizer),
+        "character_classes": f"Unicode {bpe_tokenizer.UNICODE_VERSION}",
+        "normal_forms": f"Unicode {bpe_tokenizer.NORMALIZATION_VERSION}",
+    }
+
+
+def _info_options(add: Callable[..., Any]) -> None:
+    _INFO[2](add)
+    versions = "also show the versions of Unicode that split patterns and normal forms follow"
+    add("--verbose", action="store_true", help=versions)
+
+
 def _cmd_info(options: argparse.Namespace) -> int | None:
-    return _INFO[1](options, more=_more)
+    return _INFO[1](options, more=_versions if options.verbose else _more)
 
 
 def languages_of(values: Sequence[str], option: str) -> dict[str, list[Path]]:
@@ -195,7 +210,7 @@ def _cmd_chat(options: argparse.Namespace) -> None:
 
 
 COMMANDS: dict[str, core.Command] = {
-    "info": (_INFO[0], _cmd_info, _INFO[2]),
+    "info": (_INFO[0], _cmd_info, _info_options),
     "train": (_TRAIN[0], _cmd_train, _train_options),
     "chat": (_CHAT[0], _cmd_chat, _chat_options),
 }
