@@ -66,6 +66,7 @@ text_between = bpe_tokenizer._text_between
 Pipeline = bpe_tokenizer._Pipeline
 SpecialTokens = bpe_tokenizer._SpecialTokens
 ROLES = bpe_tokenizer._ROLES
+ROLE_ORDER = bpe_tokenizer._ROLE_ORDER
 ROLE_NAMES = bpe_tokenizer._ROLE_NAMES
 SURROUND = bpe_tokenizer._SURROUND
 as_added_tokens = bpe_tokenizer._as_added_tokens

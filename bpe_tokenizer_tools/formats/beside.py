@@ -117,15 +117,21 @@ def number(
 def declared(
     beside: Beside, roles: Mapping[str, str], given: Mapping[str, int] | None = None
 ) -> Iterator[AddedToken]:
-    """Yield the declared tokens, those with ids first; `given` are the caller's."""
-    given = given or {}
-    tokens = {**beside.side.tokens}
-    for text, id_ in given.items():
-        known = tokens.pop(text, None) or AddedToken(text)
+    """Yield the declared tokens in the order in which transformers adds them.
+
+    First those with ids, by id; then those with roles, in the order of its attributes; then others.
+    `given` are the caller's.
+    """
+    others = dict(beside.side.tokens)
+    tokens: dict[str, AddedToken] = {}
+    for role in core.ROLE_ORDER:
+        text = roles.get(f"{role}_token")
+        if text is not None and text not in tokens:
+            tokens[text] = others.pop(text, None) or AddedToken(text)
+    tokens |= others
+    for text, id_ in (given or {}).items():
+        known = tokens.get(text) or AddedToken(text)
         tokens[text] = dataclasses.replace(known, id=id_, special=True)
-    for text in roles.values():
-        if text not in tokens:
-            tokens[text] = AddedToken(text)
     by_id = [token for token in tokens.values() if token.id is not None]
     yield from sorted(by_id, key=lambda token: token.id or 0)
     yield from (token for token in tokens.values() if token.id is None)

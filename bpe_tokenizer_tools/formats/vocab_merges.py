@@ -46,22 +46,29 @@ from bpe_tokenizer import (
 )
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.core import shorten
-from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, lost, read_files
+from bpe_tokenizer_tools.formats import (
+    Contents,
+    Source,
+    SpecialTokens,
+    beside,
+    lost,
+    read_files,
+)
+from bpe_tokenizer_tools.formats.classes import FORCED_TYPES
 
 _NAMES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
-_OTHERS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json")
 _MARKERS = ("</w>", "</eow>")
 _JsonReader = core.JsonReader
 
 # -- What a class of transformers means ---------------------------------------
 
-_BOS_EOS = {
+_ROBERTA_TOKENS = {
     "bos_token": "<s>",
     "eos_token": "</s>",
-    "unk_token": "<unk>",
-    "pad_token": "<pad>",
     "sep_token": "</s>",
     "cls_token": "<s>",
+    "unk_token": "<unk>",
+    "pad_token": "<pad>",
     "mask_token": "<mask>",
 }
 _END_OF_TEXT = {role: "<|endoftext|>" for role in ("bos_token", "eos_token", "unk_token")}
@@ -73,11 +80,10 @@ _CLIP_PATTERN = (
 class _Class(NamedTuple):
     """What a class of transformers adds to the two files."""
 
-    # role -> token, if no file says otherwise and it is in the vocabulary
-    tokens: Mapping[str, str]
+    tokens: Mapping[str, str]  # role -> token, if no file says otherwise
     pattern: str = GPT2_SPLIT_PATTERN  # of a byte-level one
     normalizer: Mapping[str, Any] | None = None  # as in tokenizer.json
-    surrounded: bool = False  # the cls token goes before a text, the sep token after it
+    around: tuple[str, str] | None = None  # the roles of the tokens before and after a text
     marker: str | None = None  # at the end of a word
     is_symbol: bool = False  # the marker is a separate symbol, not a suffix of the last character
     # as in tokenizer.json, unless the pattern says it all
@@ -85,14 +91,12 @@ class _Class(NamedTuple):
 
 
 _GPT2 = _Class(_END_OF_TEXT)
-_ROBERTA = _Class(_BOS_EOS, surrounded=True)
+_ROBERTA = _Class(_ROBERTA_TOKENS, around=("cls_token", "sep_token"))
 _CLIP = _Class(
     {
         **_END_OF_TEXT,
         "bos_token": "<|startoftext|>",
         "pad_token": "<|endoftext|>",
-        "cls_token": "<|startoftext|>",
-        "sep_token": "<|endoftext|>",
     },
     normalizer={
         "type": "Sequence",
@@ -102,7 +106,7 @@ _CLIP = _Class(
             {"type": "Lowercase"},
         ],
     },
-    surrounded=True,
+    around=("bos_token", "eos_token"),
     marker="</w>",
     pre_tokenizer={
         "type": "Sequence",
@@ -118,7 +122,7 @@ _CLIP = _Class(
     },
 )
 _QWEN2 = _Class(
-    {"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"},
+    {role: "<|endoftext|>" for role in ("unk_token", "eos_token", "pad_token")},
     SPLIT_PATTERNS["qwen2"],
     {"type": "NFC"},
 )
@@ -170,35 +174,74 @@ def read(
     # Files named "small-vocab.json" share a directory with those of others.
     standard = any(path.name == vocab for vocab, _ in _NAMES)
     merges_path = _merges_beside(path) or path
-    others = [*map(path.with_name, _OTHERS), *core.side_files(path.parent)[3:]]
-    files = read_files(path, merges_path, *(others if standard else ()))
+    others = beside.paths(path.parent) if standard else []
+    files = read_files(path, merges_path, *others)
     vocab = _read_vocab(path, files.pop(path))
     if merges_path not in files:
         raise FileFormatError(path, "", f"there is no {merges_path.name} beside it")
     merges = _read_merges(merges_path, files.pop(merges_path), vocab)
-    beside = _SideFiles(path.parent, files)
-    known = None if split_pattern is not None else beside.known_class()
+    found = beside.of(path.parent, files)
+    known = None if split_pattern is not None else _known_class(found)
+    is_named = known is not None
     byte_level = split_pattern is not None or core.CHAR_TO_BYTE.keys() <= vocab.keys()
     _check_markers(path, vocab, merges, is_known=byte_level or known is not None)
     if known is None and not byte_level:
         known = _word_level(path, vocab, merges)
     elif known is None:
         known = _plain_byte_level(path, vocab, merges, split_pattern)
-    tokens = beside.tokens(known, vocab, special_tokens or {})
+    roles, tokens = _tokens(known, found, vocab, is_named, special_tokens or {})
+    beside.check_given(path, special_tokens, tokens)
     data = core.tokenizer_layout(
         {
-            "unk_token": None if known.marker is None else beside.roles.get("unk_token"),
+            "unk_token": None if known.marker is None else roles.get("unk_token"),
             "end_of_word_suffix": None if known.is_symbol else known.marker,
             # NOTE: added tokens as well, so that each keeps its id (see `Source`).
             "vocab": {**vocab, **{token.content: token.id or 0 for token in tokens.values()}},
             "merges": merges,
         },
-        tokens.values(),
-        {**_components(known, beside), "post_processor": _post_processor(known, beside, tokens)},
+        sorted(tokens.values(), key=lambda token: token.id or 0),
+        {
+            **_components(known, found),
+            "post_processor": _post_processor(known, found, roles, tokens),
+        },
     )
-    roles = {role: beside.roles[role] for role in core.ROLE_NAMES if role in beside.roles}
     definition = _with_marker(path, data, known.marker) if known.is_symbol else None
-    return Source(data, roles, beside.settings, beside.chat_templates, definition)
+    return Source(data, roles, found.side.settings, found.side.templates, definition)
+
+
+def _known_class(found: beside.Beside) -> _Class | None:
+    """Return the meaning of the class that the files name; None if they name none."""
+    named = found.named
+    forced = FORCED_TYPES.get(named.model_type)
+    if forced in _CLASSES:
+        return _CLASSES[forced]
+    written = found.config.get("tokenizer_class", str, None, default=None)
+    if written is None:
+        by_type = _MODEL_TYPES.get(named.model_type)
+        return None if by_type is None else _CLASSES[by_type]
+    if written in _NO_CLASS:
+        return None
+    name = written.removesuffix("Fast")
+    if name not in _CLASSES:
+        raise found.config.error(
+            f"{shorten(written)} is not a known class; if it is byte-level, pass "
+            f"split_pattern, a regular expression or one of {', '.join(SPLIT_PATTERNS)}",
+            "tokenizer_class",
+        )
+    return _CLASSES[name]
+
+
+def _tokens(
+    known: _Class,
+    found: beside.Beside,
+    vocab: Mapping[str, int],
+    is_named: bool,
+    given: SpecialTokens,
+) -> tuple[dict[str, str], dict[str, AddedToken]]:
+    """Return the roles and the added tokens; `is_named`: a file names the class."""
+    defaults = {role: text for role, text in known.tokens.items() if is_named or text in vocab}
+    roles = found.roles(defaults)
+    return roles, beside.number(beside.declared(found, roles, given), vocab)
 
 
 def _with_marker(path: Path, data: dict[str, Any], marker: str | None) -> Definition:
@@ -357,16 +400,17 @@ def _plain_byte_level(
     return _GPT2
 
 
-def _components(known: _Class, beside: _SideFiles) -> dict[str, Any]:
+def _components(known: _Class, found: beside.Beside) -> dict[str, Any]:
     """Return the normalizer, pre-tokenizer and decoder of tokenizer.json."""
     normalizer = known.normalizer
     if known.pre_tokenizer is not None:
-        if known.marker is not None and normalizer is None and beside.lowercase:
+        if known.marker is not None and normalizer is None and found.flag("do_lower_case"):
             normalizer = {"type": "Lowercase"}
         pre_tokenizer: Mapping[str, Any] = known.pre_tokenizer
         is_byte_level = "Split" in str(known.pre_tokenizer.get("pretokenizers"))
     else:
-        definition = Definition({}, [], known.pattern, prefix_space=beside.prefix_space)
+        prefix = bool(found.flag("add_prefix_space"))
+        definition = Definition({}, [], known.pattern, prefix_space=prefix)
         pre_tokenizer, is_byte_level = core.pre_tokenizer_json(definition), True
     decoder = {"type": "BPEDecoder", "suffix": known.marker}
     return {
@@ -377,160 +421,22 @@ def _components(known: _Class, beside: _SideFiles) -> dict[str, Any]:
 
 
 def _post_processor(
-    known: _Class, beside: _SideFiles, tokens: Mapping[str, AddedToken]
+    known: _Class,
+    found: beside.Beside,
+    roles: Mapping[str, str],
+    tokens: Mapping[str, AddedToken],
 ) -> dict[str, Any] | None:
-    if not known.surrounded:
-        return None
+    """Return what goes around a text: by the class, or as the files ask."""
+    if known.around is None:
+        return beside.around(found, roles, tokens)
     written: dict[str, Any] = {"type": "RobertaProcessing"}
-    for role in ("sep", "cls"):
-        token = beside.roles.get(f"{role}_token")
+    for key, role in zip(("cls", "sep"), known.around):
+        token = roles.get(role)
         if token is None:
-            problem = f"no file says which token is the {role}_token"
-            raise FileFormatError(beside.directory, "", problem)
-        written[role] = [token, tokens[token].id]
-    trim_offsets = known.marker is None
-    return {**written, "trim_offsets": trim_offsets, "add_prefix_space": beside.prefix_space}
-
-
-class _SideFiles:
-    """The content of transformers' files beside the two."""
-
-    def __init__(self, directory: Path, files: Mapping[Path, bytes]) -> None:
-        self.directory = directory
-        self.roles: dict[str, str] = {}  # "bos_token", "cls_token" and so on -> a token
-        self.settings: dict[str, Any] = {}  # such as "model_max_length"
-        self.chat_templates: dict[str, str] = {}  # Jinja, by name
-        # whether a space goes before text that has none there, and whether all text is lowercased
-        self.prefix_space = self.lowercase = False
-        self._class: str | None = None
-        self._flags: dict[str, AddedToken] = {}
-        for name in ("special_tokens_map.json", "tokenizer_config.json"):  # the latter wins
-            if directory / name in files:
-                self._read_config(_JsonReader.open(directory / name, files[directory / name]))
-        added = directory / "added_tokens.json"
-        if added in files:
-            self._read_added_tokens(_JsonReader.open(added, files[added]))
-        model = directory / "config.json"
-        if self._class is None and model in files:
-            config = _JsonReader.open(model, files[model])
-            self._class = _MODEL_TYPES.get(config.get("model_type", str, None, default=None))
-        found = core.read_template_files(files)
-        self.chat_templates = found or self.chat_templates
-
-    def known_class(self) -> _Class | None:
-        """Return the meaning of the class that the files name; None if they name none."""
-        if self._class is None or self._class in _NO_CLASS:
-            return None
-        name = self._class.removesuffix("Fast")
-        if name not in _CLASSES:
-            raise FileFormatError(
-                self.directory / "tokenizer_config.json",
-                "tokenizer_class",
-                f"{shorten(self._class)} is not a known class; if it is byte-level, pass "
-                f"split_pattern, a regular expression or one of {', '.join(SPLIT_PATTERNS)}",
-            )
-        return _CLASSES[name]
-
-    def _read_config(self, config: _JsonReader) -> None:
-        for role in _BOS_EOS:
-            self._read_token(config, role)
-        for key in ("additional_special_tokens", "extra_special_tokens"):
-            self._read_further_tokens(config, key)
-        decoder = config.child("added_tokens_decoder") or _JsonReader({}, config.path)
-        for key in decoder.data:
-            item = decoder.child(key)
-            if item is None or not (key.isascii() and key.isdecimal()) or len(key) > 10:
-                raise decoder.error("expected an id and the token that has it", key)
-            self._declare(item, int(key))
-        self._class = config.get("tokenizer_class", str, None, default=None) or self._class
-        self.prefix_space = self._read_flag(config, "add_prefix_space", self.prefix_space)
-        self.lowercase = self._read_flag(config, "do_lower_case", self.lowercase)
-        core.read_settings(config, self.settings)
-        self.chat_templates = core.read_chat_templates(config) or self.chat_templates
-
-    @staticmethod
-    def _read_flag(config: _JsonReader, key: str, default: bool) -> bool:
-        value = config.get(key, bool, None, default=None)
-        return default if value is None else value
-
-    def _read_token(self, config: _JsonReader, role: str) -> None:
-        if role not in config.data:
-            return
-        value = config.get(role, str, dict, None)
-        if isinstance(value, dict):
-            value = self._declare(config.child(role) or config)
-        elif value:
-            self._flags.setdefault(value, AddedToken(value))
-        self.roles[role] = value or ""  # "": none, whatever the default
-
-    def _read_further_tokens(self, config: _JsonReader, key: str) -> None:
-        value = config.get(key, list, dict, None, default=None) or []
-        values = value.values() if isinstance(value, dict) else value
-        for i, token in enumerate(values):
-            if isinstance(token, dict):
-                self._declare(_JsonReader(token, config.path, f"{key}[{i}]"))
-            elif isinstance(token, str) and token:
-                self._flags.setdefault(token, AddedToken(token))
-            else:
-                raise config.error(f"expected a token, got {shorten(token)}", f"{key}[{i}]")
-
-    def _declare(self, item: _JsonReader, id_: int | None = None) -> str:
-        """Add a token written with its options."""
-        content: str = item.get("content", str)
-        if not content:
-            raise item.error("is empty", "content")
-        flags = {
-            flag: item.get(flag, bool, default=False)
-            for flag in ("single_word", "lstrip", "rstrip", "normalized")
-        }
-        special = item.get("special", bool, default=id_ is None)
-        before = self._flags.get(content)
-        if before is not None:  # a token with a role is special
-            special = special or before.special
-            id_ = before.id if id_ is None else id_
-        self._flags[content] = AddedToken(content, id_, special=special, **flags)
-        return content
-
-    def _read_added_tokens(self, data: _JsonReader) -> None:
-        """Read the older form, text -> id; other files say which are special."""
-        for content in data.data:
-            id_ = data.get(content, int)
-            token = self._flags.get(content) or AddedToken(content, special=False)
-            self._flags[content] = dataclasses.replace(token, id=id_)
-
-    def tokens(
-        self, known: _Class, vocab: Mapping[str, int], given: SpecialTokens
-    ) -> dict[str, AddedToken]:
-        """Return the added tokens with their ids, and assign the default roles."""
-        for role, name in known.tokens.items():
-            if name in vocab and self.roles.setdefault(role, name) == name:
-                self._flags.setdefault(name, AddedToken(name, lstrip=name == "<mask>"))
-        self.roles = {role: token for role, token in self.roles.items() if token}
-        for name, id_ in given.items():
-            before = self._flags.get(name) or AddedToken(name)
-            self._flags[name] = dataclasses.replace(before, id=id_, special=True)
-        taken = {id_: name for name, id_ in vocab.items()}
-        found = []
-        for token in self._flags.values():
-            actual = vocab.get(token.content, token.id)
-            if actual is None:
-                raise FileFormatError(
-                    self.directory,
-                    "",
-                    f"token {shorten(token.content)} is declared but has no id in the "
-                    "vocabulary; pass it with its id in special_tokens",
-                )
-            holder = taken.setdefault(actual, token.content)
-            if token.id not in (actual, None) or holder != token.content:
-                raise FileFormatError(
-                    self.directory,
-                    "",
-                    f"token {shorten(token.content)} is declared with the id {token.id}, but "
-                    f"{shorten(holder)} has the id {actual}",
-                )
-            found.append(dataclasses.replace(token, id=actual))
-        found.sort(key=lambda token: token.id or 0)
-        return {token.content: token for token in found}
+            raise found.config.error("is null, but the class puts this token around a text", role)
+        written[key] = [token, tokens[token].id]
+    prefix = bool(found.flag("add_prefix_space")) and known.marker is None
+    return {**written, "trim_offsets": known.marker is None, "add_prefix_space": prefix}
 
 
 # -- Writing ------------------------------------------------------------------

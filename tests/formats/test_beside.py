@@ -564,3 +564,55 @@ def test_files_beside_a_gguf_file_only_add_to_it(tmp_path: Path) -> None:
     shapes.write(tmp_path, {"tokenizer_config.json": config})
     with pytest.warns(UserWarning, match=r"describe another tokenizer than model\.gguf"):
         assert BPETokenizer.from_file(path).special_tokens == alone.special_tokens
+
+
+# -- vocab.json with merges.txt ---------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def gpt2_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("gpt2")
+    trained = BPETokenizer("gpt2", normalizer=None)
+    trained.train("the weather hello " * 60, 280, special_tokens=["<|endoftext|>"], verbose=False)
+    trained.export(folder, "gpt2")
+    return {name: (folder / name).read_text("utf-8") for name in ("vocab.json", "merges.txt")}
+
+
+@pytest.mark.parametrize(
+    ("config", "others"),
+    [
+        ({"add_bos_token": True}, {}),
+        ({"add_bos_token": True, "add_eos_token": True, "add_prefix_space": True}, {}),
+        ({"bos_token": "<a>", "pad_token": "<b>"}, {}),
+        ({"bos_token": None, "unk_token": None}, {}),
+        ({"added_tokens_decoder": shapes.decoder({3: "<a>", 999: "<|endoftext|>"})}, {}),
+        ({"extra_special_tokens": {"image_token": "<a>"}}, {}),
+        ({"extra_special_tokens": ["<a>", "<b>"]}, {}),
+        (
+            {},
+            {"special_tokens_map.json": {"bos_token": "<a>", "additional_special_tokens": ["<b>"]}},
+        ),
+        ({"bos_token": "<b>"}, {"special_tokens_map.json": {"bos_token": "<a>"}}),
+        ({"additional_special_tokens": ["<b>"]}, {"added_tokens.json": {"<a>": 269, "<b>": 270}}),
+        ({"tokenizer_class": "RobertaTokenizer"}, {}),
+        ({"tokenizer_class": "RobertaTokenizer", "add_eos_token": False, "sep_token": "<a>"}, {}),
+        ({"tokenizer_class": "Qwen2Tokenizer"}, {}),
+        ({"tokenizer_class": "Qwen2Tokenizer", "add_bos_token": True, "bos_token": "<a>"}, {}),
+        ({}, {"config.json": {"model_type": "qwen2"}}),
+        ({"tokenizer_class": ...}, {"config.json": {"model_type": "gpt2"}}),
+        ({"chat_template": {"default": "a", "rag": "b"}}, {"chat_template.jinja": "c"}),
+        ({}, {"additional_chat_templates/rag.jinja": "b"}),
+    ],
+    ids=str,
+)
+def test_keys_beside_vocab_and_merges_are_as_in_transformers(
+    config: Config, others: Config, auto: Any, gpt2_files: dict[str, str], tmp_path: Path
+) -> None:
+    config = {"tokenizer_class": "GPT2Tokenizer", **config}
+    config = {key: value for key, value in config.items() if value is not ...}
+    shapes.write(tmp_path, {**gpt2_files, "tokenizer_config.json": config, **others})
+    assert_same(
+        BPETokenizer.from_file(tmp_path),
+        auto.from_pretrained(tmp_path),
+        [*TEXTS, "<a> hello<b><mask> the"],
+    )
