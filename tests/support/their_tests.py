@@ -3,15 +3,21 @@
 `tests/dropin/test_their_own_tests.py` starts these tests in processes of their own, with these
 variables: THEIR_TESTS_ENGINE is "ours" or "theirs"; what came of each test is written to the file
 THEIR_TESTS_OUTCOMES; THEIR_TESTS_FAMILIES is the folder with a tiny directory for each family.
+
+A test that passes may have looked at little of what a call gave.  So a digest of all results of
+transformers' calls is written with each outcome.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib
 import json
 import os
 import sys
 import unittest
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +31,8 @@ from bpe_tokenizer_tools.dropin.tokenizers import DecodeStream, Tokenizer
 OURS = os.environ.get("THEIR_TESTS_ENGINE") == "ours"
 _Theirs = tokenizers.Tokenizer
 _outcomes: dict[str, tuple[str, str]] = {}
+_digests: dict[str, Any] = defaultdict(hashlib.sha256)
+_given: list[str] = []  # the results of calls that belong to no test yet
 
 
 class _MadeHere(type):
@@ -53,6 +61,24 @@ def pytest_configure() -> None:
     """Put this library's engine into what `from_pretrained` of transformers returns."""
     if OURS:
         patch_transformers()
+    for name in ("_convert_encoding", "_decode", "tokenize", "convert_tokens_to_string"):
+        _record(name)
+
+
+def _record(name: str) -> None:
+    """Note what a method of transformers' tokenizers returns from now on."""
+    import transformers
+
+    original = getattr(transformers.TokenizersBackend, name)
+
+    @functools.wraps(original)
+    def recorded(*args: Any, **options: Any) -> Any:
+        result = original(*args, **options)
+        # Of an encoding, the fields that the caller asked for: to read the others might change it.
+        _given.append(repr(result[0] if name == "_convert_encoding" else result))
+        return result
+
+    setattr(transformers.TokenizersBackend, name, recorded)
 
 
 def pytest_collection_modifyitems() -> None:
@@ -76,11 +102,14 @@ def pytest_runtest_logreport(report: Any) -> None:
     elif report.outcome == "skipped" and result == "passed":
         result, reason = "skipped", str(report.longrepr)
     _outcomes[report.nodeid] = result, reason[-2000:]
+    _digests[report.nodeid].update("\n".join(_given).encode(errors="surrogatepass"))
+    _given.clear()
 
 
 def pytest_sessionfinish() -> None:
     """Write what came of all."""
-    Path(os.environ["THEIR_TESTS_OUTCOMES"]).write_text(json.dumps(_outcomes), encoding="utf-8")
+    written = {test: (*outcome, _digests[test].hexdigest()) for test, outcome in _outcomes.items()}
+    Path(os.environ["THEIR_TESTS_OUTCOMES"]).write_text(json.dumps(written), encoding="utf-8")
 
 
 def test_classes() -> dict[str, type]:
