@@ -2665,6 +2665,7 @@ def _read_side_files(
     found.settings["files"] = {
         "config": config.data,
         "names": found.names and found.names.data,
+        "named": found.named,
         "in_files": found.templates != in_config,
     }
     return found
@@ -2855,13 +2856,20 @@ def _with_side_files(
             token = dataclasses.replace(token, special=True)
         added.append(token)
     definition = dataclasses.replace(definition, added=tuple(added))
-    rule: Any = side.config.data.get("surround")  # used if it gives the ids in tokenizer.json
     ids = {token.content: token.id for token in added}
-    ends = (ids.get(side.roles.get(role, "")) for role in ("bos_token", "eos_token"))
-    if rule in _SURROUND and _template_ids(_elsewhere(rule), *ends) == definition.template:
-        definition = dataclasses.replace(definition, template=rule)
+    rule = _rule_of(side.config.data.get("surround"), side.roles, ids, definition.template)
+    definition = dataclasses.replace(definition, template=rule)
     settings = {**side.settings, "files": {**side.settings["files"], "added": [*ids]}}
     return definition, side.roles, settings, side.templates
+
+
+def _rule_of(
+    rule: Any, roles: _Named, ids: Mapping[str, int | None], template: _Template | str
+) -> _Template | str:
+    """Return the rule that a file names, if it gives the ids that others add; else those."""
+    ends = (ids.get(roles.get(role, "")) for role in ("bos_token", "eos_token"))
+    fits = rule in _SURROUND and _template_ids(_elsewhere(rule), *ends) == template
+    return cast("str", rule) if fits else template
 
 
 def _read_settings(config: _JsonReader, settings: dict[str, Any]) -> None:

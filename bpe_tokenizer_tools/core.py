@@ -140,6 +140,7 @@ read_side_files = bpe_tokenizer._read_side_files
 read_beside = bpe_tokenizer._read_beside
 with_side_files = bpe_tokenizer._with_side_files
 token_entry = bpe_tokenizer._entry
+rule_of = bpe_tokenizer._rule_of
 describe_added = bpe_tokenizer._describe_added
 without_class = bpe_tokenizer._without_class
 read_settings = bpe_tokenizer._read_settings
@@ -356,6 +357,12 @@ def path(tokenizer: BPETokenizer) -> Path:
 def settings(tokenizer: BPETokenizer) -> dict[str, Any]:
     """Return lengths, sides, truncation, padding and the like."""
     return {key: value for key, value in tokenizer._settings.items() if key != "files"}
+
+
+def named_tokens(tokenizer: BPETokenizer) -> dict[str, str]:
+    """Return the tokens that have a name of the model's own, such as "image_token"."""
+    named: dict[str, str] = tokenizer._settings.get("files", {}).get("named", {})
+    return {name: token for name, token in named.items() if token in tokenizer._added}
 
 
 def further_keys(tokenizer: BPETokenizer) -> dict[str, Any]:

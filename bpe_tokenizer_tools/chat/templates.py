@@ -146,8 +146,9 @@ class Renderer:
             and all(isinstance(item, Mapping) for item in documents)
         ):
             raise TypeError("documents must be a list of {'title': ..., 'text': ...}")
-        roles = ((role, getattr(tokenizer, role)) for role in core.ROLES)
-        self.role_tokens = tuple((role, token) for role, token in roles if token)
+        roles = {role: getattr(tokenizer, role) for role in core.ROLES}
+        tokens = {**core.named_tokens(tokenizer), **roles}
+        self.role_tokens = tuple((name, token) for name, token in tokens.items() if token)
         self._variables = {
             **{name: Marked(token, TEMPLATE) for name, token in self.role_tokens},
             **{name: _marked(value, Origin(None, name)) for name, value in given.items()},

@@ -7,6 +7,7 @@ error.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -188,7 +189,48 @@ def _read_hf(tokenizer: Any) -> Read:
     data.data.update(truncation=None, padding=None)
     definition = core.read_definition(data)
     roles, settings, templates = _read_config(tokenizer, path)
-    return definition, roles, settings | kept.read(data, definition), templates, path
+    settings |= kept.read(data, definition)
+    ids = {token.content: token.id for token in definition.added}
+    rule = core.rule_of(tokenizer.init_kwargs.get("surround"), roles, ids, definition.template)
+    definition = replace(definition, template=rule)
+    further = _further_keys(tokenizer)
+    if further:
+        config, names = core.config_json(definition, roles, settings, {})
+        named = {key: further[key] for key in further if key in tokenizer.special_tokens_map}
+        files = {"config": {**config, **further}, "names": names, "in_files": False}
+        settings["files"] = {**files, "named": named, "added": [*ids]}
+    return definition, roles, settings, templates, path
+
+
+# What transformers keeps of a call or of files; the rest of its arguments is what files say.
+_NOT_KEPT = {
+    *("name_or_path", "tokenizer_file", "vocab_file", "merges_file", "vocab", "merges"),
+    *("special_tokens_map_file", "added_tokens_file", "files_loaded", "is_local", "backend"),
+    *(
+        "local_files_only",
+        "trust_remote_code",
+        "device_map",
+        "tokenizer_object",
+        "__slow_tokenizer",
+    ),
+    *("added_tokens_decoder", "chat_template", "extra_special_tokens", "additional_special_tokens"),
+    *("model_specific_special_tokens", "add_bos_token", "add_eos_token", "surround", "max_length"),
+    *("stride", "truncation_strategy", "pad_to_multiple_of", "pad_token_type_id"),
+    *("model_max_length", "padding_side", "truncation_side", "tokenizer_class", "name"),
+    *("model_input_names", "clean_up_tokenization_spaces", *core.ROLES),
+}
+
+
+def _further_keys(tokenizer: Any) -> dict[str, Any]:
+    """Return what a tokenizer of transformers has that this library only keeps."""
+    found: dict[str, Any] = {}
+    for key, value in tokenizer.init_kwargs.items():
+        if key not in _NOT_KEPT and value is not None:
+            with contextlib.suppress(TypeError, ValueError):  # an object, not data
+                found[key] = json.loads(json.dumps(value))
+    named = tokenizer.special_tokens_map.items()
+    lists = ("additional_special_tokens", *core.ROLES)
+    return found | {name: str(token) for name, token in named if name not in lists}
 
 
 def _read_config(

@@ -483,6 +483,25 @@ def test_a_saved_tokenizer_through_transformers_is_the_same(tmp_path: Path) -> N
     tokenizer.save(tmp_path, verbose=False)
     again = BPETokenizer.from_hf(transformers.AutoTokenizer.from_pretrained(str(tmp_path)))
     assert again == tokenizer
+    tokenizer = BPETokenizer("o200k").train(SAMPLE, 300, special_tokens=["<s>", "</s>"])
+    again = BPETokenizer.from_hf(tokenizer.to_transformers())
+    assert again == tokenizer and again.encode("a", True) == tokenizer.encode("a", True)
+
+
+def test_what_transformers_only_keeps_comes_along(tmp_path: Path) -> None:
+    transformers = need("transformers")
+    trained("o200k").save(tmp_path / "a", verbose=False)
+    path = tmp_path / "a" / "tokenizer_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    own = {"processor_class": "P", "image_token": "<s>", "a_key_of_its_own": {"x": [1]}}
+    path.write_text(json.dumps({**config, **own}), encoding="utf-8")
+    theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "a"))
+    BPETokenizer.from_hf(theirs).save(tmp_path / "b", verbose=False)
+    saved = json.loads((tmp_path / "b" / path.name).read_text(encoding="utf-8"))
+    assert own.items() <= saved.items()
+    again = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "b"))
+    assert again.image_token_id == theirs.image_token_id
+    assert again.special_tokens_map == theirs.special_tokens_map
 
 
 def others() -> dict[str, Any]:

@@ -195,6 +195,23 @@ def test_named_tokens_and_responses_work(tmp_path: Path) -> None:
     assert answer == {"role": "assistant", "content": "Hi"}
 
 
+def test_templates_get_named_tokens(tmp_path: Path) -> None:
+    need("jinja2")
+    source = published.make("qwen-vl", tmp_path / "source")
+    template = (
+        "{{ image_token }}{{ pad_token }}{{ mask_token }}{% for m in messages %}{{ m.content }}"
+    )
+    (source / "chat_template.jinja").write_text(template + "{% endfor %}", encoding="utf-8")
+    talk = [{"role": "user", "content": "the fox"}]
+    tokenizer, found = BPETokenizer.from_file(source), theirs(source)
+    assert tokenizer.apply_chat_template(talk, tokenize=False) == (
+        found.apply_chat_template(talk, tokenize=False)
+    )
+    ids = tokenizer.apply_chat_template(talk)
+    assert ids == found.apply_chat_template(talk, return_dict=False)
+    assert ids[0] == found.image_token_id
+
+
 # -- Other vocabularies ---------------------------------------------------------
 
 
