@@ -160,8 +160,11 @@ def _parts(
     data = core.JsonReader(source.tokenizer, path)
     definition = source.definition or core.read_definition(data)
     settings = source.settings
-    if source.settings.get("files") and format_of(path) not in ("named", "plain"):
-        settings = core.without_class(settings)  # its files are those of another format
+    if settings.get("files"):
+        added = [token.content for token in definition.added]
+        settings = {**settings, "files": {**settings["files"], "added": added}}
+        if format_of(path) not in ("named", "plain"):
+            settings = core.without_class(settings)  # it reads the other format
     return definition, source.roles, settings, source.chat_templates, path
 
 

@@ -49,7 +49,8 @@ PAIRS = {
 def written(engine: str) -> dict[str, Any]:
     """The JSON of a small tokenizer."""
     tokens = ["<s>", "</s>", "<sep>"]
-    tokenizer = BPETokenizer().train(TEXT, 270, special_tokens=tokens, verbose=False)
+    tokenizer = BPETokenizer(surround="bos+eos")
+    tokenizer.train(TEXT, 270, special_tokens=tokens, verbose=False)
     data: dict[str, Any] = json.loads(tokenizer.to_hf().to_str())
     data["post_processor"]["special_tokens"]["<sep>"] = {
         "id": "<sep>",

@@ -172,7 +172,8 @@ def text() -> str:
 @functools.cache
 def tokenizer() -> BPETokenizer:
     """A tokenizer with TOKENS tokens that fits the models."""
-    made = BPETokenizer(normalizer=None).train([text()], TOKENS - 3, verbose=False)
+    made = BPETokenizer(normalizer=None, surround="bos+eos")  # in other libraries, too
+    made.train([text()], TOKENS - 3, verbose=False)
     made.add_special_tokens({"<s>": BOS, "</s>": EOS, "<pad>": PAD})
     made.bos_token, made.eos_token, made.pad_token = "<s>", "</s>", "<pad>"
     assert made.vocab_size == TOKENS
