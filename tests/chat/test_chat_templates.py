@@ -34,6 +34,8 @@ need("jinja2")
 
 from bpe_tokenizer_tools.chat import jinja  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore:the chat template takes the arguments")
+
 Messages = list[dict[str, Any]]
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
@@ -75,6 +77,7 @@ def call(arguments: Any, name: str = "weather") -> dict[str, Any]:
     }
 
 
+JSON_CALLS = [SYSTEM, USER, call('{"city": "Paris"}'), RESULT, ANSWER, USER]
 CONVERSATIONS: list[tuple[Messages, dict[str, Any]]] = [
     ([USER], {}),
     ([SYSTEM, USER, ANSWER, USER], {}),
@@ -97,7 +100,7 @@ CONVERSATIONS: list[tuple[Messages, dict[str, Any]]] = [
         [SYSTEM, USER, call({"city": "Paris", "n": 5, "l": [1, "x"], "d": {"a": None}}), RESULT],
         {"tools": TOOLS},
     ),
-    ([SYSTEM, USER, call('{"city": "Paris"}'), RESULT, ANSWER, USER], {"tools": TOOLS}),
+    (JSON_CALLS, {"tools": TOOLS}),
     (
         [USER, THOUGHT, USER, call({"city": "Paris"}), RESULT],
         {"tools": TOOLS, "enable_thinking": False},
@@ -156,6 +159,8 @@ def test_text_and_ids_are_those_of_transformers(templates: dict[str, str]) -> No
                     messages, chat_template=template, return_dict=False, **options
                 )
             except Exception:
+                if messages is JSON_CALLS:  # parsed here where the template fails on text
+                    continue  # see test_contents.py
                 with pytest.raises(ValueError, match="chat template"):
                     ours.apply_chat_template(messages, template, **options)
                 continue
