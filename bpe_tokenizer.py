@@ -764,6 +764,7 @@ _splitter = functools.lru_cache(maxsize=64)(_Splitter)
 
 # -- Normalization ------------------------------------------------------------
 _NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD")
+
 # Python's `unicodedata` follows newer versions of Unicode than `NORMALIZATION_VERSION`.
 # A character never changes the properties it once has, so only younger characters matter:
 # they stay as they are, and the text on each side of one is normalized by itself.
@@ -772,6 +773,7 @@ _NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD")
 # then one to leave alone, and so on.  To leave alone are the characters that newer versions
 # normalize, up to 18.0, and those that are not assigned there, as a later one may.  Where
 # it makes the list shorter, such a run includes rare characters that no version changes.
+# So the list stays right as Unicode grows (tests/module/test_normal_forms.py).
 _YOUNGER = """
     378 2 6 4 7 1 1 1 14 1 18d 1 26 2 32 6 37 8 1b 4 6 b 10e 1 3c 2 65 e 3b 3 30 2 f 1 1c 44
     2a a b0 f 16 1 7 b 9 2 2 2 4 8 1 4 2 1 5 2 18 15 16 1 7 1 2 1 2 1 2 2 1 e 3 b 4 1 1 7 11
