@@ -24,6 +24,7 @@ import itertools
 import json
 import logging
 import os
+import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +44,9 @@ from bpe_tokenizer_tools.support.text import Printed
 # -- The report ---------------------------------------------------------------
 
 EQUAL, DIFFERS, NOT_INSTALLED = "equal", "differs", "not installed"
-APPROXIMATE = "approximate"  # llama.cpp is known to split some text differently; all else is equal
+# llama.cpp is known to split some text differently, or files beside a vocabulary change its ids;
+# all else is equal
+APPROXIMATE = "approximate"
 CANNOT_LOAD = "cannot load"
 FAILS = "fails"  # it loads the tokenizer, but can't encode or decode
 NOT_APPLICABLE = "not applicable"  # it can't represent the tokenizer, or doesn't read the format
@@ -146,6 +149,7 @@ class _Peer(NamedTuple):
     form: str | None = None  # the normal form that text must have before
     findings: Sequence[Finding] = ()  # what else was noticed
     approximation: BPETokenizer | None = None  # what the library runs, if it only approximates
+    vocabulary: BPETokenizer | None = None  # the file alone, if others beside it change its ids
 
 
 class _Case:
@@ -156,11 +160,25 @@ class _Case:
         self.files = _files(path) if path is not None else {}
         self._scratch = scratch
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether transformers loads the files themselves, and they aren't a tokenizer.json."""
+        return "directory" in self.files and "tokenizer.json" not in self.files
+
     def find(self, kind: str) -> tuple[Path, str]:
         """Return the file of a kind, or an export; also describe where it comes from."""
         if kind in self.files:
             return self.files[kind], self.files[kind].name
         return self.exported(kind), "through export"
+
+    def without_files_beside(self, path: Path) -> BPETokenizer | None:
+        """Load a vocabulary alone; None if there are no files beside it."""
+        if not any(file.is_file() for file in core.side_files(path.parent)):
+            return None
+        alone = self._scratch / "alone" / path.name
+        alone.parent.mkdir(exist_ok=True)
+        shutil.copyfile(path, alone)
+        return BPETokenizer.from_file(alone)
 
     def exported(self, kind: str) -> Path:
         """Write the tokenizer in a format, once; _NotReadError if it cannot hold it."""
@@ -177,13 +195,17 @@ class _Case:
 
 
 _SAVED = ("tokenizer.json", "directory")  # the output of `save`
+# Vocabularies in other formats that AutoTokenizer finds in a directory, with the files beside them.
+_READ_BY_TRANSFORMERS = ("tekken.json", "tokenizer.model", "tiktoken.model")
 
 
 def _files(path: Path) -> dict[str, Path]:
     """Return the kinds of files at a path that a library can read by itself."""
     if path.is_file():
         kind = _kind(path)
-        beside = {"directory": path.parent} if kind and path.name == "tokenizer.json" else {}
+        whole = path.parent / "tokenizer.json"  # of a directory that has it, it is what is loaded
+        reads = path == whole or (path.name in _READ_BY_TRANSFORMERS and not whole.exists())
+        beside = {"directory": path.parent} if kind and reads else {}
         return {**beside, **({kind: path} if kind else {})}
     names = {file.name for file in path.iterdir()}
     found: dict[str, Path] = {}
@@ -193,6 +215,12 @@ def _files(path: Path) -> dict[str, Path]:
         "config.json" in names or field_of(path / "tokenizer_config.json", "tokenizer_class")
     ):
         found = {"directory": path}  # transformers decides by the class
+    elif names.intersection(_READ_BY_TRANSFORMERS):
+        found = {"directory": path}
+        # Of several vocabularies in the directory, `from_file` reads one.
+        file = formats.file_within(path)
+        kind = _kind(file)
+        return {**found, **({kind: file} if kind else {})}
     for name in sorted(names - {"tokenizer.json"}):
         kind = _kind(path / name)
         # Beside a tokenizer.json, only the model that it was made from is equivalent.
@@ -320,8 +348,21 @@ def _load_mistral(case: _Case) -> _Peer:
 
 
 def _load_transformers(case: _Case) -> _Peer:
+    return _auto_tokenizer(*case.find("directory"))
+
+
+def _load_exported(case: _Case) -> _Peer:
+    return _auto_tokenizer(case.exported("directory"), "through export")
+
+
+def _auto_tokenizer(path: Path, how: str) -> _Peer:
+    """Load a directory as transformers does."""
     transformers = importlib.import_module("transformers")
-    path, how = case.find("directory")
+    config = core.read_file(path / "tokenizer_config.json")
+    if config and b'"auto_map"' in config and not (path / "tokenizer.json").exists():
+        raise _NotReadError(
+            "loads this directory only with code of the model's own (auto_map), which isn't run"
+        )
     logs = transformers.utils.logging
     with _quiet(logs.set_verbosity, logs.get_verbosity()):
         loaded = transformers.AutoTokenizer.from_pretrained(
@@ -329,11 +370,19 @@ def _load_transformers(case: _Case) -> _Peer:
         )
     if hasattr(loaded, "model_max_length"):
         loaded.model_max_length = 10**30  # so that it doesn't warn about long texts
+    name = type(loaded).__name__
+    if name == "MistralCommonBackend":  # it never recognizes special tokens
+        return _Peer(
+            name,
+            lambda text, special: loaded.encode(text, add_special_tokens=False),
+            lambda ids: str(loaded.decode(ids, skip_special_tokens=False)),
+            loaded.convert_ids_to_tokens,
+            recognizes=False,
+        )
 
     def encode(text: str, special: bool, add: bool = False) -> Any:
         return loaded.encode(text, add_special_tokens=add, split_special_tokens=not special)
 
-    name = type(loaded).__name__
     return _Peer(
         name if how != "through export" else f"{name}, {how}",
         encode,
@@ -457,6 +506,7 @@ def _load_sentencepiece(case: _Case) -> _Peer:
         lambda ids: str(loaded.decode(ids)),
         loaded.id_to_piece,
         recognizes=False,
+        vocabulary=case.without_files_beside(path),
     )
 
 
@@ -579,9 +629,14 @@ def check(
     with tempfile.TemporaryDirectory(prefix="bpe-tokenizer-") as scratch:
         case = _Case(tokenizer, path, Path(scratch))
         for module in _LOADERS:
-            row, more = _compare_with(case, module, tried)
-            rows.append(row)
-            findings += more
+            package, load = _LOADERS[module]
+            loads = [load]
+            if module == "transformers" and case.is_foreign:  # both are what people load
+                loads.append(_load_exported)
+            for load in loads:
+                row, more = _compare_with(case, module, package, load, tried)
+                rows.append(row)
+                findings += more
     folder = None if path is None else path if path.is_dir() else path.parent
     known = lint(tokenizer, folder)
     findings += [] if path is None else fit.findings(tokenizer, path)
@@ -599,17 +654,30 @@ def check_texts(tokenizer: BPETokenizer, texts: Sequence[str] | None = None) -> 
     return check(tokenizer, texts=texts)
 
 
-def _compare_with(case: _Case, module: str, texts: Sequence[str]) -> tuple[Row, Sequence[Finding]]:
+def _compare_with(
+    case: _Case,
+    module: str,
+    package: str,
+    load: Callable[[_Case], _Peer],
+    texts: Sequence[str],
+) -> tuple[Row, Sequence[Finding]]:
     """Load with one library and compare; any error becomes a row."""
-    (package, load), version = _LOADERS[module], None
+    version = None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             version = getattr(importlib.import_module(module), "__version__", None)
             version = version or importlib.metadata.version(package)
             peer = load(case)
+            detail = peer.detail
             difference = _first_difference(case.tokenizer, peer, texts)
             status = EQUAL if difference is None else DIFFERS
+            if difference and peer.vocabulary:
+                unexplained = _first_difference(peer.vocabulary, peer, texts)
+                status, difference = (
+                    (DIFFERS, unexplained) if unexplained else (APPROXIMATE, difference)
+                )
+                detail += ", without the files beside it, which change ids"
             if peer.approximation is not None:
                 unexplained = difference and _first_difference(peer.approximation, peer, texts)
                 status, difference = (
@@ -627,7 +695,7 @@ def _compare_with(case: _Case, module: str, texts: Sequence[str]) -> tuple[Row, 
             return Row(package, None, NOT_INSTALLED), ()
         row = _refused(case, package, version) if version else None
         return row or Row(package, version, CANNOT_LOAD, _one_line(error)), ()
-    return Row(package, version, status, peer.detail, difference), peer.findings
+    return Row(package, version, status, detail, difference), peer.findings
 
 
 def _refused(case: _Case, package: str, version: str | None) -> Row | None:

@@ -611,7 +611,7 @@ def read(
             "normalizer": _normalizer(model, prefix),
             "pre_tokenizer": _PRE_TOKENIZERS.get(prefix),
             "post_processor": beside.around(found, named, added, bos=kind == "CodeLlamaTokenizer"),
-            "decoder": _decoder(model, strips=prefix != "never"),
+            "decoder": _decoder(model, prefix != "never", surface=not found.speaks),
         },
     )
     return Source(tokenizer, named, found.side.settings, found.side.templates)
@@ -827,8 +827,11 @@ def _replace(kind: str, pattern: str, content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
 
 
-def _decoder(model: Model, strips: bool) -> dict[str, Any]:
-    """Return how pieces become text; `strips`: the prefix of a text goes.
+def _decoder(model: Model, strips: bool, surface: bool) -> dict[str, Any]:
+    """Return how pieces become text.
+
+    `strips`: the prefix of a text goes.  `surface`: the unknown piece becomes what the model says;
+    in the directories of transformers, it stays as it is.
 
     SentencePiece removes a "▁" from the start of a piece: of the first one or, with
     remove_extra_whitespaces, of each until there is text.  So of "▁▁" only one goes.  The
@@ -836,7 +839,7 @@ def _decoder(model: Model, strips: bool) -> dict[str, Any]:
     """
     steps = []
     unknown = model.of_type(UNKNOWN)[0]
-    if sum(unknown in piece.text for piece in model.pieces) == 1:
+    if surface and sum(unknown in piece.text for piece in model.pieces) == 1:
         steps.append(_replace("String", unknown, model.trainer["unk_surface"]))
     strip = int(strips)
     if model.normalizer["remove_extra_whitespaces"]:

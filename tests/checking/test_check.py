@@ -12,6 +12,7 @@ import types
 from pathlib import Path
 from typing import Any
 
+import published_shapes
 import pytest
 import regex
 from oracles import need
@@ -795,3 +796,35 @@ def test_check_of_files_that_need_more(
     assert "tiktoken" in capsys.readouterr().out
     assert bpe_tokenizer.main(["check", str(tmp_path / "none")]) == 1
     assert capsys.readouterr().err.startswith("bpe-tokenizer: error: ")
+
+
+@pytest.mark.parametrize("name", ["llama-2", "phi-3-mini", "llama-3-original", "mistral-tekken"])
+def test_transformers_loads_the_directory_itself(name: str, tmp_path: Path) -> None:
+    """Not only what is exported: the classes and keys of the directory count."""
+    need("transformers")
+    folder = published_shapes.make(name, tmp_path)
+    found = check(BPETokenizer.from_file(folder), folder)
+    rows = [row for row in found.rows if row.loader == "transformers"]
+    assert [row.status for row in rows] == ["equal", "equal"]
+    assert ["through export" in row.detail for row in rows] == [False, True]
+    assert found.ok
+
+
+def test_a_directory_that_transformers_reads_in_another_way(tmp_path: Path) -> None:
+    need("transformers")
+    folder = published_shapes.make("llama-2", tmp_path)
+    tokenizer = BPETokenizer.from_file(folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "legacy": True}))
+    rows = check(tokenizer, folder).rows
+    statuses = [row.status for row in rows if row.loader == "transformers"]
+    assert statuses == ["differs", "equal"]
+
+
+def test_code_of_the_directory_is_not_run(tmp_path: Path) -> None:
+    need("transformers")
+    folder = published_shapes.make("kimi", tmp_path)
+    found = check(BPETokenizer.from_file(folder), folder)
+    rows = [row for row in found.rows if row.loader == "transformers"]
+    assert [row.status for row in rows] == ["not applicable", "equal"]
+    assert "auto_map" in rows[0].detail
