@@ -11,15 +11,15 @@ PYTEST_INSTALLED := pytest -q -p no:cacheprovider
 
 # The tests of the extension, which compare it with the engine in Python, and those that use it most.
 EXTENSION := tests/accelerator
+# The tests that transformers and tokenizers have of themselves.
+THEIR_TESTS := tests/dropin/test_their_own_tests.py
 # Those that take longest begin first, or one process would be left with them at the end.
-LONGEST := tests/scale/test_scale_ray.py tests/chat/test_tiny_chat_model.py tests/scale/test_scale_faults.py \
+LONGEST := $(THEIR_TESTS) tests/scale/test_scale_ray.py tests/chat/test_tiny_chat_model.py tests/scale/test_scale_faults.py \
 	tests/module/test_saving.py tests/formats/test_hub.py
 # Those that backends matter to most; `backends` runs all of them, slow ones and all examples, too.
 BACKENDS := tests/backends tests/adapting/test_adapt_model.py $(wildcard tests/chat/test_chat*.py) \
 	tests/chat/test_conversation.py tests/chat/test_tiny_chat_model.py tests/formats/test_gguf.py \
 	tests/module/test_round_trips.py tests/checking/test_check.py tests/formats/test_convert.py
-# The tests that transformers and tokenizers have of themselves.
-THEIR_TESTS := tests/dropin/test_their_own_tests.py
 # Those that an engine matters to most.
 ENGINES := tests/module tests/formats tests/training
 CORE := $(patsubst %,tests/module/test_%.py,engine encode train streaming special_tokens object)

@@ -235,6 +235,20 @@ def test_components_changed_in_place() -> None:
     assert_same(both[1].encode(text), both[0].encode(text))
 
 
+def test_str_and_repr_show_the_settings_in_use() -> None:
+    both = pair("llama 3")
+    both[1].encode("Hello")  # which makes the engine, and takes settings off theirs for that
+    for each in both:
+        each.enable_truncation(7)
+        each.enable_padding(length=9)
+    both[1].encode("Hello")
+    assert repr(both[1]) == repr(both[0])
+    assert str(both[1]) == str(both[0]) != repr(both[0])
+    for each in both:
+        each.no_truncation()
+    assert repr(both[1]) == repr(both[0])
+
+
 def test_an_encoding_can_be_changed_and_kept() -> None:
     both = pair("llama 3")
     text = "Hello there, dog! " * 3
