@@ -127,7 +127,7 @@ def declared(
     for role in core.ROLE_ORDER:
         text = roles.get(f"{role}_token")
         if text is not None and text not in tokens:
-            tokens[text] = others.pop(text, None) or AddedToken(text)
+            tokens[text] = others.pop(text, AddedToken(text))
     tokens |= others
     for text, id_ in (given or {}).items():
         known = tokens.get(text) or AddedToken(text)
