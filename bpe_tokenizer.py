@@ -2613,13 +2613,6 @@ _KEPT_SETTINGS = ("model_max_length", "padding_side", "truncation_side", "name")
 _NO_LIMIT = int(1e30)  # as transformers writes it
 _EXTRA, _ADDITIONAL = "extra_special_tokens", "additional_special_tokens"
 _ROLE_ORDER = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # in which transformers adds them
-_FILE_FLAGS = (
-    "legacy",
-    "add_prefix_space",
-    "add_bos_token",
-    "add_eos_token",
-    "clean_up_tokenization_spaces",
-)
 
 
 @dataclass
@@ -2630,7 +2623,7 @@ class _SideFiles:
     lacks: by id, then those that only a role or a list names, without an id.
     """
 
-    config: _JsonReader  # tokenizer_config.json; empty if there is none
+    config: _JsonReader  # tokenizer_config.json, empty if there is none; has flags such as `legacy`
     names: _JsonReader | None = None  # special_tokens_map.json
     has_decoder: bool = False  # then the flags and ids of tokens are those in `config`
     tokens: dict[str, AddedToken] = dataclasses.field(default_factory=dict)
@@ -2638,7 +2631,6 @@ class _SideFiles:
     named: dict[str, str] = dataclasses.field(default_factory=dict)  # such as "image_token"
     further: list[str] = dataclasses.field(default_factory=list)  # special, without a name
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
-    flags: dict[str, bool] = dataclasses.field(default_factory=dict)  # those of `_FILE_FLAGS`
     templates: dict[str, str] = dataclasses.field(default_factory=dict)  # Jinja, by name
 
 
@@ -2655,13 +2647,9 @@ def _read_side_files(
     found = _SideFiles(config, readers.get("special_tokens_map.json"))
     _read_declared_tokens(found, readers.get("added_tokens.json"))
     _read_settings(config, found.settings)
-    for flag in _FILE_FLAGS:
-        # Some files have a number or a string here, which transformers keeps as it is.
-        if isinstance(config.data.get(flag), bool):
-            found.flags[flag] = config.data[flag]
     in_config = _read_chat_templates(config)
     found.templates = _read_template_files(files) or in_config
-    of_processor = readers.get("chat_template.json")  # of AutoProcessor, which has an order as well
+    of_processor = readers.get("chat_template.json")  # of AutoProcessor
     if not found.templates and of_processor is not None:
         found.templates = _read_chat_templates(of_processor)
     found.settings["files"] = {

@@ -155,8 +155,9 @@ def test_what_is_said_names_loaders_and_a_remedy() -> None:
 def test_saving_and_checking_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokenizer = make("cl100k")
     tokenizer.save(tmp_path / "c", verbose=True)
-    first, note = capsys.readouterr().err.splitlines()
+    first, second, note = capsys.readouterr().err.splitlines()
     assert first.startswith("Saved ") and note + "\n" == notes(tokenizer)
+    assert second.startswith("Other libraries add ")
     assert note.startswith("note: tokenizers 1.0 and gigatoken can't load")
     make("o200k").save(tmp_path / "o", verbose=True)
     assert "note" not in capsys.readouterr().err
@@ -204,7 +205,9 @@ def test_gaps_are_filled_and_no_id_moves(
     tokenizer.save(tmp_path / "gaps", verbose=False)
     arguments = ["convert", tmp_path / "gaps", tmp_path / "filled.json", "--fill-gaps"]
     assert run_command(capsys, *arguments)[0] == 0
-    assert BPETokenizer.from_file(tmp_path / "filled.json").fingerprint == filled.fingerprint
+    again = BPETokenizer.from_file(tmp_path / "filled.json")  # what others add, and no rule
+    assert again.get_vocab() == filled.get_vocab() and again.merges == filled.merges
+    assert again.added_tokens == filled.added_tokens
     data = json.loads((tmp_path / "filled.json").read_text(encoding="utf-8"))
     assert sorted(data["model"]["vocab"].values()) == list(range(len(data["model"]["vocab"])))
     tokenizer.add_special_tokens({"<|far|>": 2**30})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import pickle
 from pathlib import Path
@@ -15,6 +16,7 @@ from oracles import need
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import core
 
 transformers = need("transformers")
 
@@ -168,6 +170,18 @@ def test_another_vocabulary_does_not_keep_the_class(tmp_path: Path) -> None:
     assert found("the cat").input_ids == BPETokenizer.from_file(tmp_path / "saved").encode(
         "the cat"
     )
+
+
+def test_tokens_that_are_gone_are_in_no_list(tmp_path: Path) -> None:
+    gone = {"<|image_pad|>", "<|video_pad|>", "<|vision_start|>"}
+    tokenizer = BPETokenizer.from_file(published.make("qwen-vl", tmp_path / "source"))
+    added = [token for token in tokenizer.added_tokens if token.content not in gone]
+    fewer = dataclasses.replace(tokenizer.definition, added=tuple(added))
+    core.remade(tokenizer, fewer).save(tmp_path / "saved", verbose=False)
+    config = read(tmp_path / "saved" / CONFIG)
+    assert config["extra_special_tokens"] == {} and "video_token" not in config
+    assert not gone & {*config["additional_special_tokens"]}
+    assert not gone & {token["content"] for token in config["added_tokens_decoder"].values()}
 
 
 def test_a_decoder_that_contradicts_tokenizer_json_is_corrected(tmp_path: Path) -> None:

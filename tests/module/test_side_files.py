@@ -225,9 +225,3 @@ def test_a_processors_template_is_read_if_there_is_no_other(tmp_path: Path) -> N
     assert BPETokenizer.from_file(tmp_path).chat_template == "F"
     files[CONFIG] = {"chat_template": "C"}
     assert BPETokenizer.from_file(write(tmp_path, files)).chat_template == "C"
-
-
-def test_flags_that_change_how_text_is_read_are_found(tmp_path: Path) -> None:
-    said = {"legacy": False, "add_prefix_space": True, "add_bos_token": True}
-    config = {**said, "add_eos_token": False, "clean_up_tokenization_spaces": None}
-    assert side_files(write(tmp_path, {CONFIG: config})).flags == {**said, "add_eos_token": False}
