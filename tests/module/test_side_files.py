@@ -225,3 +225,16 @@ def test_a_processors_template_is_read_if_there_is_no_other(tmp_path: Path) -> N
     assert BPETokenizer.from_file(tmp_path).chat_template == "F"
     files[CONFIG] = {"chat_template": "C"}
     assert BPETokenizer.from_file(write(tmp_path, files)).chat_template == "C"
+
+
+def test_a_save_leaves_nothing_that_older_files_declare(tmp_path: Path) -> None:
+    template = {"chat_template": "J"}
+    write(tmp_path, {CONFIG: {}, ADDED: {"<z>": 300}, "chat_template.json": template})
+    tokenizer = BPETokenizer.from_file(tmp_path)
+    tokenizer.save(tmp_path, verbose=False)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"tokenizer.json", CONFIG, "chat_template.jinja"}
+    assert BPETokenizer.from_file(tmp_path) == tokenizer
+    theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    assert theirs.convert_tokens_to_ids("<z>") == tokenizer.convert_tokens_to_ids("<z>")
+    assert theirs.chat_template == tokenizer.chat_template == "J"
