@@ -28,7 +28,12 @@ from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import Source, SpecialTokens, beside
 from bpe_tokenizer_tools.formats.classes import MISTRAL_TYPES
-from bpe_tokenizer_tools.formats.tiktoken import byte_level, decode_base64, read_pattern
+from bpe_tokenizer_tools.formats.tiktoken import (
+    byte_level,
+    decode_base64,
+    ordinary_ids,
+    read_pattern,
+)
 
 _LEGACY_VERSIONS = ("v1", "v2", "v3", "v7")
 _LEGACY = (
@@ -76,7 +81,9 @@ def read(
     reads_config = found.speaks and found.named.model_type not in MISTRAL_TYPES
     roles = found.roles({}) if reads_config else own
     given = special_tokens or {}
-    numbered = beside.number(beside.declared(found, roles, given), special, ranks.values())
+    declared = list(beside.declared(found, roles, given))
+    known_ids = {**ordinary_ids((token.content for token in declared), ranks), **special}
+    numbered = beside.number(declared, known_ids, ranks.values())
     beside.check_given(path, given, numbered)
     special.update({text: cast("int", token.id) for text, token in numbered.items()})
     surround = "bos"

@@ -412,7 +412,8 @@ def _with_files(
     roles = found.roles(by_name if known.roles is None else known.roles)
     declared = [token for token in beside.declared(found, roles) if token.content not in given]
     declared.sort(key=lambda token: _order(token, found, len(ranks)))
-    numbered = beside.number(declared, special, ranks.values())
+    known_ids = {**ordinary_ids((token.content for token in declared), ranks), **special}
+    numbered = beside.number(declared, known_ids, ranks.values())
     ids = {**special, **{text: cast("int", token.id) for text, token in numbered.items()}}
     surround = known.surround
     keys = ("add_bos_token", "add_eos_token")
@@ -652,12 +653,23 @@ def byte_level(
 def _with_shared_ids(definition: Definition, tokens: list[AddedToken]) -> Definition:
     """Add tokens; those that share an id stay in the order given."""
     first: dict[int | None, AddedToken] = {}
+    ordinary = ordinary_ids((token.content for token in tokens), definition.vocab)
     alone = (
         token if first.setdefault(token.id, token) is token else AddedToken(token.content)
         for token in tokens
+        if token.content not in ordinary or token.id != ordinary[token.content]
     )
     checked = core.with_added_tokens(definition, alone)
     return dataclasses.replace(checked, added=core.by_id(tokens))
+
+
+def ordinary_ids(texts: Iterable[str], ranks: Mapping[bytes, int]) -> dict[str, int]:
+    """Return the ids of texts that are ordinary tokens, as HuggingFace writes these.
+
+    There, an added token with the text of an ordinary one gets its id.
+    """
+    found = ((text, core.from_printable(text)) for text in texts)
+    return {text: ranks[token] for text, token in found if token in ranks and token}
 
 
 def file_roles(tokens: Iterable[AddedToken]) -> dict[str, str]:

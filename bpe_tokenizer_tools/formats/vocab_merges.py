@@ -410,8 +410,12 @@ def _components(known: _Class, found: beside.Beside) -> dict[str, Any]:
         is_byte_level = "Split" in str(known.pre_tokenizer.get("pretokenizers"))
     else:
         prefix = bool(found.flag("add_prefix_space"))
-        definition = Definition({}, [], known.pattern, prefix_space=prefix)
+        by_itself = known.pattern == GPT2_SPLIT_PATTERN
+        definition = Definition({}, [], known.pattern, prefix_space=prefix and by_itself)
         pre_tokenizer, is_byte_level = core.pre_tokenizer_json(definition), True
+        if prefix and not by_itself:  # classes that split first put a space before each piece
+            steps = pre_tokenizer["pretokenizers"]
+            steps[-1] = {**steps[-1], "add_prefix_space": True}
     decoder = {"type": "BPEDecoder", "suffix": known.marker}
     return {
         "normalizer": normalizer,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -616,3 +617,69 @@ def test_keys_beside_vocab_and_merges_are_as_in_transformers(
         auto.from_pretrained(tmp_path),
         [*TEXTS, "<a> hello<b><mask> the"],
     )
+
+
+# -- Random text ------------------------------------------------------------------
+
+BITS = [
+    *(" ", "  ", "hello", " the", "▁", "\n", "</s>", "<s>", "<unk>", "<|im_end|>", "user", "ö"),
+    *("世", "<|user|>", "[INST]", "x", "12345", "<a>", "<b>", "I'LL", "\t", "<|endoftext|>"),
+]
+
+
+def declared(first: int) -> Config:
+    """Return tokens with every flag; "user" may be an ordinary token."""
+    return shapes.decoder(
+        {
+            first: shapes.token("<a>", lstrip=True, rstrip=True),
+            first + 1: shapes.token("<b>", special=False, normalized=True),
+            first + 2: shapes.token("user", special=False, single_word=True),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"tokenizer_class": "LlamaTokenizer", "legacy": True},
+        {"tokenizer_class": "LlamaTokenizer", "legacy": False},
+        {"tokenizer_class": "CodeLlamaTokenizer"},
+        {"legacy": True},
+        {"legacy": False},
+    ],
+    ids=str,
+)
+def test_random_text_in_sentencepiece_directories(
+    config: Config, auto: Any, tmp_path: Path
+) -> None:
+    files: Config = {"tokenizer.model": shapes.sentencepiece_model()}
+    files["tokenizer_config.json"] = {**config, "added_tokens_decoder": declared(340)}
+    compare_random_text(shapes.write(tmp_path, files), auto)
+
+
+@pytest.mark.parametrize("prefix_space", [True, False])
+@pytest.mark.parametrize("kind", ["GPT2Tokenizer", "RobertaTokenizer", "Qwen2Tokenizer"])
+def test_random_text_beside_vocab_and_merges(
+    kind: str, prefix_space: bool, auto: Any, gpt2_files: dict[str, str], tmp_path: Path
+) -> None:
+    config = {"tokenizer_class": kind, "add_prefix_space": prefix_space}
+    config["added_tokens_decoder"] = declared(269)  # type: ignore[assignment]
+    shapes.write(tmp_path, {**gpt2_files, "tokenizer_config.json": config})
+    compare_random_text(tmp_path, auto)
+
+
+@pytest.mark.parametrize("name", ["mistral-tekken", "llama-3-original"])
+def test_random_text_of_ranks(name: str, auto: Any, tmp_path: Path) -> None:
+    first = 298 if name == "mistral-tekken" else len(shapes.ranks())
+    changes = {"added_tokens_decoder": declared(first), "bos_token": "<a>", "eos_token": "<b>"}
+    folder = shapes.make(name, tmp_path, add_bos_token=True, **changes)
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    compare_random_text(folder, auto)
+
+
+def compare_random_text(folder: Path, auto: Any) -> None:
+    ours, theirs = BPETokenizer.from_file(folder), auto.from_pretrained(folder)
+    generator = random.Random(0)
+    texts = ["".join(generator.choices(BITS, k=generator.randrange(1, 9))) for _ in range(300)]
+    assert our_tokens(ours) == tokens_of(theirs)
+    assert_same_ids(ours, theirs, texts)

@@ -544,6 +544,9 @@ VOCABULARIES = {
     "tiktoken.model modeling.py": "tiktoken.model",
     "tokenizer.model vocab.json added_tokens.json": "added_tokens.json tokenizer.model",
     "tokenizer.json chat_template.jinja": "chat_template.jinja tokenizer.json",
+    "tiktoken.model chat_template.json special_tokens_map.json config.json tokenizer_config.json "
+    "added_tokens.json": "added_tokens.json chat_template.json config.json "
+    "special_tokens_map.json tiktoken.model tokenizer_config.json",
     "additional_chat_templates/rag.jinja tokenizer.json additional_chat_templates/x/y.jinja "
     "additional_chat_templates/README.md": "additional_chat_templates/rag.jinja tokenizer.json",
 }
