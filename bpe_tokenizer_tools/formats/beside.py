@@ -44,6 +44,11 @@ class Beside(NamedTuple):
         return bool(self.config.data or self.side.names or self.side.tokens)
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """Return lengths, sides, and what `save` writes again."""
+        return self.side.settings if self.speaks else {}
+
+    @property
     def declares_ids(self) -> bool:
         """Whether a file gives tokens ids."""
         return any(token.id is not None for token in self.side.tokens.values())

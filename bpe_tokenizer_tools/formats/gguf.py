@@ -428,7 +428,7 @@ def read(
             {**options, "vocab": vocabulary.ids(), "merges": merges}, added, parts
         ),
         {role: named[role] for role in core.ROLES if role in named},
-        found.side.settings if found and found.speaks else {},
+        found.settings if found else {},
         templates or (found.side.templates if found else {}),
     )
 

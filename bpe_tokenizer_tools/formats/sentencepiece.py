@@ -614,7 +614,7 @@ def read(
             "decoder": _decoder(model, prefix != "never", surface=not found.speaks),
         },
     )
-    return Source(tokenizer, named, found.side.settings, found.side.templates)
+    return Source(tokenizer, named, found.settings, found.side.templates)
 
 
 # -- What the class changes -----------------------------------------------------

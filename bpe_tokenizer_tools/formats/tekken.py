@@ -93,8 +93,8 @@ def read(
     source = byte_level(
         path, ranks, pattern, special, roles=roles, surround=surround, declared=numbered
     )
-    settings = found.side.settings if found.speaks else {}
-    return dataclasses.replace(source, settings=settings, chat_templates=found.side.templates)
+    templates = found.side.templates
+    return dataclasses.replace(source, settings=found.settings, chat_templates=templates)
 
 
 _shown = core.shorten

@@ -160,18 +160,14 @@ _MODELS = (
 
 def _published(named: Named) -> _Published | None:
     """Return what is known of the model that files beside the ranks name."""
+    by_type = [model for model in _MODELS if named.model_type in model.model_types.split()]
     for name in named.classes:
         for model in _MODELS:
             if name.removesuffix("Fast") in model.classes.split():
-                return _of_llama_4(model, named)
-    kinds = (model for model in _MODELS if named.model_type in model.model_types.split())
-    return next(kinds, None)
-
-
-def _of_llama_4(model: _Published, named: Named) -> _Published:
-    """Return the model; of Llama's, the one that its type says, since they share a class."""
-    by_type = [each for each in _MODELS if named.model_type in each.model_types.split()]
-    return by_type[0] if model.classes == "LlamaTokenizer" and by_type else model
+                # Llama 3 and 4 share a class, and only the type of model tells them apart.
+                shared = model.classes == "LlamaTokenizer" and by_type
+                return by_type[0] if shared else model
+    return by_type[0] if by_type else None
 
 
 def _of_model(found: beside.Beside, size: int) -> _Encoding | None:
@@ -338,12 +334,12 @@ def matches(path: Path, head: bytes) -> bool:
 def read(
     path: Path, split_pattern: str | None = None, special_tokens: SpecialTokens | None = None
 ) -> Source:
-    """Read a file of ranks.
+    """Read a file of ranks, and the files beside it.
 
     Args:
         path: the file.
-        split_pattern: a regex, or a name of `SPLIT_PATTERNS`; needed if neither a JSON file
-            beside the file has it nor the file is a public encoding's.
+        split_pattern: a regex, or a name of `SPLIT_PATTERNS`; needed if no JSON file beside the
+            file has it, no file there names a known model, and it isn't a public encoding's.
         special_tokens: text -> id; added to those found there, which they override.
 
     Raises:
@@ -422,8 +418,8 @@ def _with_files(
     source = byte_level(
         path, ranks, known.pattern, ids, known.normalizer, roles, surround, numbered
     )
-    settings = found.side.settings if found.speaks else {}
-    return dataclasses.replace(source, settings=settings, chat_templates=found.side.templates)
+    templates = found.side.templates
+    return dataclasses.replace(source, settings=found.settings, chat_templates=templates)
 
 
 def _order(token: AddedToken, found: beside.Beside, size: int) -> int:

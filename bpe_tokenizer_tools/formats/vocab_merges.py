@@ -206,7 +206,7 @@ def read(
         },
     )
     definition = _with_marker(path, data, known.marker) if known.is_symbol else None
-    return Source(data, roles, found.side.settings, found.side.templates, definition)
+    return Source(data, roles, found.settings, found.side.templates, definition)
 
 
 def _known_class(found: beside.Beside) -> _Class | None:
