@@ -56,6 +56,7 @@ every_character = bpe_tokenizer._every_character
 runs_of_kinds = bpe_tokenizer._runs_of_kinds
 WHITE_SPACE = bpe_tokenizer._WHITE_SPACE
 UNICODE_VERSION = bpe_tokenizer.UNICODE_VERSION
+NORMALIZATION_VERSION = bpe_tokenizer.NORMALIZATION_VERSION
 LEAST_SECONDS = bpe_tokenizer._LEAST_SECONDS
 TOO_SLOW = bpe_tokenizer._TOO_SLOW
 

@@ -44,8 +44,8 @@ from bpe_tokenizer_tools.support.text import Printed
 # -- The report ---------------------------------------------------------------
 
 EQUAL, DIFFERS, NOT_INSTALLED = "equal", "differs", "not installed"
-# llama.cpp is known to split some text differently, or files beside a vocabulary change its ids;
-# all else is equal
+# llama.cpp is known to split some text differently, a library may have another version of Unicode,
+# or files beside a vocabulary change its ids; all else is equal.
 APPROXIMATE = "approximate"
 CANNOT_LOAD = "cannot load"
 FAILS = "fails"  # it loads the tokenizer, but can't encode or decode
@@ -150,6 +150,7 @@ class _Peer(NamedTuple):
     findings: Sequence[Finding] = ()  # what else was noticed
     approximation: BPETokenizer | None = None  # what the library runs, if it only approximates
     vocabulary: BPETokenizer | None = None  # the file alone, if others beside it change its ids
+    unicode: str = core.UNICODE_VERSION  # of its classes of characters
 
 
 class _Case:
@@ -305,6 +306,7 @@ def _tokenizers_1(loaded: Any, how: str) -> _Peer:
         lambda ids: str(loaded.decode(ids, skip_special_tokens=False)),
         lambda id_: loaded.decode_tokens([id_])[0],
         lambda text: encode(text, True, add=True),
+        unicode="17.0",
     )
 
 
@@ -317,6 +319,7 @@ def _load_gigatoken(case: _Case) -> _Peer:
         lambda ids: loaded.decode(ids).decode("utf-8", "replace"),
         lambda id_: repr(loaded.decode([id_])),
         always=True,
+        unicode="17.0",
     )
 
 
@@ -683,6 +686,11 @@ def _compare_with(
                 status, difference = (
                     (DIFFERS, unexplained) if unexplained else (APPROXIMATE, difference)
                 )
+            elif difference is not None and peer.unicode != core.UNICODE_VERSION:
+                unexplained = _first_difference(case.tokenizer, peer, [*map(_known, texts)])
+                status, difference = DIFFERS, unexplained or difference
+                if unexplained is None:
+                    status, detail = APPROXIMATE, _other_unicode(peer)
     except _NotReadError as reason:
         return Row(package, version, NOT_APPLICABLE, _one_line(reason)), ()
     except _FailsError as reason:
@@ -696,6 +704,25 @@ def _compare_with(
         row = _refused(case, package, version) if version else None
         return row or Row(package, version, CANNOT_LOAD, _one_line(error)), ()
     return Row(package, version, status, detail, difference), peer.findings
+
+
+# What 16.0 doesn't know, and the one character in use of which 17.0 says another thing.
+_OF_OTHER_UNICODE = core.Pattern(r"[\p{Cn}\u0295]")
+
+
+def _known(text: str) -> str:
+    """Return a text without characters that depend on the version of Unicode."""
+    text = "".join(char for char in text if not _OF_OTHER_UNICODE.match(char))
+    return core.younger().sub("", text)
+
+
+def _other_unicode(peer: _Peer) -> str:
+    """Say what else a library is that only differs in characters that its Unicode has otherwise."""
+    return (
+        f"{peer.detail}; it has Unicode {peer.unicode}, and this library {core.UNICODE_VERSION}: "
+        "they differ in U+0295, in the characters added since then, and in normal forms added "
+        f"since {core.NORMALIZATION_VERSION}"
+    )
 
 
 def _refused(case: _Case, package: str, version: str | None) -> Row | None:

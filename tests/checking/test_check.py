@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import json
 import shutil
 import subprocess
@@ -828,3 +829,28 @@ def test_code_of_the_directory_is_not_run(tmp_path: Path) -> None:
     rows = [row for row in found.rows if row.loader == "transformers"]
     assert [row.status for row in rows] == ["not applicable", "equal"]
     assert "auto_map" in rows[0].detail
+
+
+def test_a_library_with_another_unicode(tmp_path: Path) -> None:
+    tokenizer = BPETokenizer("o200k", normalizer=None).train("ab cd " * 9, 260, verbose=False)
+
+    def load(_: Any, char: str = "ʕ", unicode: str = "17.0") -> Any:
+        def encode(text: str, special: bool) -> list[int]:
+            ids = tokenizer.encode(text, allowed_special="all" if special else "none")
+            return [*ids, 0] if char in text else ids
+
+        return check_module._own(tokenizer)._replace(encode=encode, unicode=unicode)
+
+    def compare(**how: str) -> Any:
+        loader = functools.partial(load, **how)
+        case = check_module._Case(tokenizer, None, tmp_path)
+        texts = ["plain", "aʕ b"]
+        return check_module._compare_with(case, "regex", "another", loader, texts)[0]
+
+    found = compare()
+    assert (found.status, found.difference.text) == ("approximate", "aʕ")
+    assert "it has Unicode 17.0, and this library 16.0.0" in found.detail
+    assert "U+0295" in found.detail
+    assert compare(char="\U00033479").status == "equal"  # not in the texts
+    assert compare(char="b").status == "differs"
+    assert compare(unicode=bpe_tokenizer.UNICODE_VERSION).status == "differs"
