@@ -95,6 +95,23 @@ def _() -> None:
     assert found == ["I", "'LL", " pay", " ", "123", "45", ",", " ", " now", "\n\n", " go"], found
 
 
+@checks("UNICODE_VERSION")
+def _() -> None:
+    assert bpe.UNICODE_VERSION == "16.0.0"
+    tokenizer = BPETokenizer("o200k")  # some `regex` has U+0295 as a small letter, another not
+    assert tokenizer.train("\u0295B \u0558's " * 9, 262, verbose=False).tokenize("\u0558's")
+    cut = bpe._splitter(bpe.SPLIT_PATTERNS["o200k"]).split
+    assert cut("a\u0295B \u0558's") == ["a\u0295", "B", " \u0558'", "s"], cut("a\u0295B \u0558's")
+
+
+@checks("NORMALIZATION_VERSION")
+def _() -> None:
+    assert bpe.NORMALIZATION_VERSION == "9.0.0"
+    text = "\u939e\u1dd7\U00010f47"  # a newer Unicode reorders these marks
+    tokenizer = BPETokenizer(normalizer="NFC")
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
 @checks("SPLIT_PATTERNS")
 def _() -> None:
     text = "".join(CORPUS)
