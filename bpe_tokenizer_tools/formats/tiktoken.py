@@ -620,7 +620,7 @@ def byte_level(
             core.utf8_length(content)  # raises for a lone surrogate
             if not content:
                 raise ValueError("special_tokens: one of them is the empty text")
-        definition = _with_shared_ids(definition, tokens)
+        definition = _with_shared_ids(definition, tokens, known)
         if roles is None:
             roles = file_roles(definition.added)
         ids = {token.content: token.id for token in definition.added}
@@ -646,10 +646,15 @@ def byte_level(
     return Source(data, dict(roles))
 
 
-def _with_shared_ids(definition: Definition, tokens: list[AddedToken]) -> Definition:
-    """Add tokens; those that share an id stay in the order given."""
+def _with_shared_ids(
+    definition: Definition, tokens: list[AddedToken], declared: Iterable[str]
+) -> Definition:
+    """Add tokens; those that share an id stay in the order given.
+
+    `declared` are those of transformers' files, which may be ordinary tokens as well.
+    """
     first: dict[int | None, AddedToken] = {}
-    ordinary = ordinary_ids((token.content for token in tokens), definition.vocab)
+    ordinary = ordinary_ids(declared, definition.vocab)
     alone = (
         token if first.setdefault(token.id, token) is token else AddedToken(token.content)
         for token in tokens
