@@ -5,6 +5,7 @@ Some of these libraries clash with others that tests need: `.ci/run` installs th
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.metadata
 import json
@@ -19,6 +20,7 @@ from hard_text import ATOMS
 from oracles import need
 
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, FileFormatError
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.checking.check import check
 from bpe_tokenizer_tools.checking.conformance import CONFORMANCE_TEXTS, RUN_TEXTS
 from bpe_tokenizer_tools.formats import loaders
@@ -133,6 +135,19 @@ def test_which_loader_normalizes_by_another_unicode(name: str, tmp_path: Path) -
         assert (encode(text) != tokenizer.encode(text)) == newer
     for text in ("\u939e\u1dd7\u0323", "e\u0315\u0301", "\u0d4a\u0d3e\u0d46"):
         assert encode(text) == tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_which_loader_has_other_classes_of_characters(name: str, tmp_path: Path) -> None:
+    """U+0295 is a lower-case letter until Unicode 17.0, and then a letter without case."""
+    words = BPETokenizer(r"\S+|\s+", normalizer=None).train("ʕBa ab " * 50, 275, verbose=False)
+    definition = dataclasses.replace(words.definition, split_pattern=SPLIT_PATTERNS["o200k"])
+    tokenizer = core.remade(words, definition)
+    tokenizer.save(tmp_path, verbose=False)
+    encode = loader(name)(tmp_path / "tokenizer.json")
+    newer = name in (loaders.TOKENIZERS_1, loaders.GIGATOKEN)
+    assert (encode("ʕBa") != tokenizer.encode("ʕBa")) == newer
+    assert encode("ab ʔBa") == tokenizer.encode("ab ʔBa")
 
 
 # -- Without any of them ---------------------------------------------------------
