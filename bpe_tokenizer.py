@@ -49,6 +49,7 @@ import argparse
 import array
 import atexit
 import base64
+import bisect
 import codecs
 import contextlib
 import dataclasses
@@ -549,15 +550,18 @@ class _Unicode:
         No stand-in is on the other side of a border, which is the first code point behind it.
         """
         found = []
+        ordered = sorted({0, *borders, sys.maxunicode + 1})
         for start, stop, kind in self.changed:
-            cuts = [start, *sorted(at for at in borders if start < at < stop), stop]
-            for first, end in itertools.pairwise(cuts):
-                low = max((at for at in borders if at <= first), default=0)
-                high = min((at for at in borders if at > first), default=sys.maxunicode + 1)
+            first = start
+            while first < stop:
+                at = bisect.bisect_right(ordered, first)
+                low, high = ordered[at - 1], ordered[at]
+                end = min(high, stop)
                 point = _nearest(self.unchanged[kind], first, low, high)
                 if point is None:
                     return None
                 found.append(((first, end), chr(point)))
+                first = end
         return found
 
 
