@@ -43,7 +43,7 @@ SAMPLE = (
 @pytest.fixture(scope="module")
 def trained(engine: str) -> BPETokenizer:
     """A small tokenizer of real text, with the usual special tokens."""
-    tokenizer = BPETokenizer("llama3")
+    tokenizer = BPETokenizer("llama3", surround="bos+eos")  # in other libraries, too
     tokens = ["<|begin_of_text|>", "<|end_of_text|>", "<|finetune_right_pad_id|>"]
     return tokenizer.train(SAMPLE * 3, 600, special_tokens=tokens, verbose=False, num_workers=1)
 

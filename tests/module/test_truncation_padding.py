@@ -32,6 +32,7 @@ def written(folder: Path, pad_role: bool = True, **fields: Any) -> Path:
         special_tokens={"<s>": 256, "</s>": 257, "<pad>": 258},
         verbose=False,
         num_workers=1,
+        surround="bos+eos",  # others add eos only where it was chosen
     )
     if not pad_role:
         tokenizer.pad_token = None
