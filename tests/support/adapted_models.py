@@ -26,7 +26,8 @@ DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 @functools.cache
 def other() -> BPETokenizer:
     """A tokenizer with all tokens of the tiny model, and others; special tokens have other ids."""
-    made = BPETokenizer(normalizer=None).train([tiny_models.text()], 560, verbose=False)
+    made = BPETokenizer(normalizer=None, surround="bos+eos")  # what files of models can hold
+    made.train([tiny_models.text()], 560, verbose=False)
     made.add_special_tokens(["<|new|>", "<pad>", "</s>", "<s>"])
     made.bos_token, made.eos_token, made.pad_token = "<s>", "</s>", "<pad>"
     return made
