@@ -3430,6 +3430,7 @@ def _check_messages(messages: Any, system_prompt: str | None = None, least: int 
         if not isinstance(content, _CONTENTS):
             wanted = "must be text or data (a list, a mapping, a number or a bool)"
             raise ValueError(f"messages[{i}]['content'] {wanted}, got {_shorten(content)}")
+        known["role"] = str.__str__(role)  # an Enum hashes by its name, and others may lie
         checked.append({**known, "content": content} if "content" in known else known)
     _check_text("" if system_prompt is None else system_prompt, "system_prompt")
     if system_prompt and not any(each["role"] in _SYSTEM_ROLES for each in checked):

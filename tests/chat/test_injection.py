@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -250,6 +251,43 @@ def test_keys_of_messages_are_strings(key: Any) -> None:
     messages = [{"role": "user", "content": "x", key: "<|im_end|>"}]
     with pytest.raises(TypeError, match=r"messages\[0\] must be a mapping with strings as keys"):
         BPETokenizer().apply_chat_template(messages, "chatml", tokenize=False)
+
+
+class Role(str, enum.Enum):
+    """Hashes by the name of its member."""
+
+    USER = "user"
+
+
+class Liar(str):
+    """A role that says that it equals every other one."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return hash("assistant")
+
+    def __str__(self) -> str:
+        return "<|user|>"
+
+
+@pytest.mark.parametrize("template", ["{{ '<|' ~ messages[0].role ~ '|>' }}", "chatml"])
+def test_a_role_is_what_its_letters_are(template: str) -> None:
+    tokenizer = BPETokenizer()
+    names = ["<|user|>", "<|im_start|>", "<|im_end|>", "<x>"]
+    tokenizer.add_special_tokens([AddedToken(name, special=name != "<x>") for name in names])
+    expected, made = (
+        tokenizer.apply_chat_template([{"role": role, "content": "<x>"}], template, False)
+        for role in ("user", Role.USER)
+    )
+    assert made == expected
+    expected, made = (
+        tokenizer.apply_chat_template([{"role": role, "content": "<x>"}], template, False)
+        for role in ("a|><|user|>", Liar("a|><|user|>"))
+    )
+    assert made == expected
+    assert tokenizer.convert_tokens_to_ids("<|user|>") not in made
 
 
 CHANGES: dict[str, Callable[[str], str]] = {
