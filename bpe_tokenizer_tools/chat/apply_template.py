@@ -109,7 +109,7 @@ class _Request(NamedTuple):
 
     def row(self, messages: Sequence[Message]) -> dict[str, Any]:
         with together(messages):
-            return parsed_if_needed(self.render.jinja_source, messages, self._row)
+            return parsed_if_needed(self.render.jinja_source, messages, self._row, render=self.text)
 
     def _row(self, messages: Sequence[Message]) -> dict[str, Any]:
         kept, limit = messages, self.limit

@@ -20,11 +20,15 @@ _Messages = Sequence[Mapping[str, Any]]
 
 
 def parsed_if_needed(
-    source: str | None, messages: _Messages, make: Callable[[_Messages], Result]
+    source: str | None,
+    messages: _Messages,
+    make: Callable[[_Messages], Result],
+    render: Callable[[_Messages], Any] | None = None,
 ) -> Result:
     """Return what `make` makes of messages; if it fails on arguments that are text, parse them.
 
     `source` is the Jinja template that `make` renders; None for others, which get what was given.
+    `render` only renders it, if `make` does more, which can fail for other reasons.
 
     Raises:
         ValueError: `make` fails for another reason; or only for arguments that are text and not a
@@ -36,14 +40,16 @@ def parsed_if_needed(
         raise
     except ValueError as error:
         changed, wrong = _parsed(messages)
-        if source is None or changed is None:
+        if source is None or changed is None or (render and _renders(render, messages)):
             raise
         try:
             made = make(changed)
         except ExceededError:
             raise
-        except ValueError:
-            raise error from None  # the arguments were not, or not alone, what it failed on
+        except ValueError as other:  # the arguments were not, or not alone, what it failed on
+            if str(other) == str(error):
+                raise error from None
+            raise ValueError(f"{error}; with JSON arguments parsed: {other}") from None
         if wrong:
             raise ValueError(
                 f"{wrong}, and the chat template goes through arguments as a mapping: pass a "
@@ -51,6 +57,15 @@ def parsed_if_needed(
             ) from None
     _tell(source)
     return made
+
+
+def _renders(render: Callable[[_Messages], Any], messages: _Messages) -> bool:
+    """Return whether messages can be rendered."""
+    try:
+        render(messages)
+    except ValueError:
+        return False
+    return True
 
 
 @functools.lru_cache(maxsize=64)

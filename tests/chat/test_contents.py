@@ -484,6 +484,30 @@ def test_another_failure_stays_what_it_is() -> None:
                 tokenizer.apply_chat_template([USER, call(given)], end + ITEMS)
 
 
+def test_json_stays_text_where_only_its_tokens_are_too_many() -> None:
+    """As text in JSON it is longer than as a mapping, but that is what the template writes."""
+    template = (
+        "{% for m in messages %}{{ m.tool_calls[0].function.arguments | tojson }}{% endfor %}"
+    )
+    tokenizer = tokenizer_for(template)
+    messages, limit = [call(json.dumps({"a": '"' * 20}))], 60
+    mapping = tokenizer.apply_chat_template([call({"a": '"' * 20})], template)
+    text = tokenizer.apply_chat_template(messages, template)
+    assert len(mapping) <= limit < len(text)
+    with pytest.raises(ValueError, match=f"takes {len(text)} tokens, more than max_length={limit}"):
+        tokenizer.apply_chat_template(messages, template, truncation=True, max_length=limit)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [('{"a":' * 300 + "1" + "}" * 300, "nested 200 deep"), (r'{"a": "\ud800"}', "surrogate")],
+)
+def test_parsed_json_that_fails_says_why(given: str, problem: str) -> None:
+    tokenizer = tokenizer_for(ITEMS, "<|h|>", "<|end|>")
+    with pytest.raises(ValueError, match=f"no attribute 'items'; with JSON .*: .*{problem}"):
+        tokenizer.apply_chat_template([USER, call(given)], ITEMS)
+
+
 def test_the_legacy_call_of_a_function_is_parsed() -> None:
     template = "{% for k in messages[0].function_call.arguments.keys() %}{{ k }}{% endfor %}"
     tokenizer = tokenizer_for(template)
