@@ -252,15 +252,20 @@ def _refuse(problem: str) -> NoReturn:
     raise ImportError(problem)
 
 
+def _place_of(package: ModuleType) -> str:
+    """Return the folder of a package for people; one may be a file, or in memory."""
+    folder = next(iter(getattr(package, "__path__", ())), None)
+    return str(folder or getattr(package, "__file__", None) or "in memory")
+
+
 def _check_version(package: ModuleType, remedy: str) -> None:
     """Refuse a package of this project that is of another version, or that lacks files."""
-    name, folder = package.__name__, os.fspath(next(iter(getattr(package, "__path__", [""]))))
-    this = f"bpe_tokenizer {__version__} ({__file__})"
-    if package.__file__ is None:  # a folder without __init__.py is a package, too
-        _refuse(f"{name} in {folder}, which {this} uses, has no __init__.py; {remedy}")
+    name, where = package.__name__, _place_of(package)
+    this = f"bpe_tokenizer {__version__} ({globals().get('__file__', 'in memory')})"
+    if getattr(package, "__file__", "") is None:  # a folder without __init__.py is a package, too
+        _refuse(f"{name} in {where}, which {this} uses, has no __init__.py; {remedy}")
     found = getattr(package, "__version__", "older than 0.10")
     if found != __version__:
-        where = folder or package.__file__
         _refuse(f"{this} can't use {name} {found} ({where}), only {__version__}; {remedy}")
 
 
@@ -292,7 +297,7 @@ def _tools(module: str, purpose: str = "this") -> Any:
     except ModuleNotFoundError as error:
         if not str(error.name).startswith("bpe_tokenizer_tools"):
             raise
-        folder = Path(str(sys.modules["bpe_tokenizer_tools"].__file__)).parent
+        folder = _place_of(sys.modules["bpe_tokenizer_tools"])
         problem = f"bpe_tokenizer_tools {__version__} in {folder} lacks a file: {error}"
         again = f"copy the folder of bpe_tokenizer {__version__} again"
         raise ImportError(f"{problem}; {again}, or {_INSTALL}") from error
@@ -6087,7 +6092,7 @@ def _find_engine() -> _Engine:
     except (AttributeError, ImportError) as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "_bpe_tokenizer.native":
             return _engine  # it wasn't compiled: just slower
-        folder = os.path.dirname(str(package.__file__))
+        folder = _place_of(package)
         _refuse(f"the accelerator {__version__} in {folder} can't be used: {error}; {remedy}")
 
 

@@ -149,6 +149,48 @@ def test_a_copy_by_another_name_is_alone(copy: Path) -> None:
     assert (done.stdout, done.stderr) == ("False False 1\n", "")
 
 
+IN_MEMORY = """
+import importlib.abc, importlib.util, sys
+from pathlib import Path
+
+class Loader(importlib.abc.InspectLoader):
+    def __init__(self, path): self.path = path
+    def get_source(self, name): return self.path.read_text(encoding="utf-8")
+    def is_package(self, name): return self.path.stem == "__init__"
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        at = Path(*name.split("."))
+        for path in (at / "__init__.py", at.with_suffix(".py")):
+            if "bpe_tokenizer" in name and path.exists():
+                return importlib.util.spec_from_loader(name, Loader(path))
+
+sys.meta_path.insert(0, Finder())
+import bpe_tokenizer as b
+print(hasattr(b, "__file__"), b._WITH_TOOLS, b.main(["encode", "low", "-t", "tok", "--json"]))
+"""
+
+
+def test_parts_in_memory_have_no_files(copy: Path) -> None:
+    """As programs that are frozen import them."""
+    done = run(copy, "-c", IN_MEMORY)
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "False True 0"
+    rewrite(copy / "bpe_tokenizer_tools" / "__init__.py", WRITTEN, '__version__ = "9.9"')
+    done = run(copy, "-c", IN_MEMORY)
+    told = f"bpe_tokenizer {VERSION} (in memory) can't use bpe_tokenizer_tools 9.9 (in memory), "
+    assert done.stderr.splitlines()[-1].startswith(f"ImportError: {told}")
+
+
+def test_the_source_may_be_run_without_a_file(copy: Path) -> None:
+    program = (
+        "import sys; sys.argv = ['x', 'encode', 'low', '-t', 'tok', '--json']\n"
+        "exec(open('bpe_tokenizer.py', encoding='utf-8').read())"
+    )
+    done = run(copy, "-c", program)
+    assert (done.returncode, done.stderr) == (0, "") and "input_ids" in done.stdout
+
+
 # -- Tools that are broken --------------------------------------------------------
 
 # Each is a file, and a program that went on without it, with another answer or none.
