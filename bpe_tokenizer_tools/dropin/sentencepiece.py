@@ -123,8 +123,16 @@ class _Vocabulary:
     def text_of(self, ids: Any) -> str:
         """Decode ids; control symbols have no text."""
         silent = self.silent
-        kept = ids if silent.isdisjoint(ids) else [id_ for id_ in ids if id_ not in silent]
-        return self.tokenizer.decode(kept)
+        if not silent.isdisjoint(ids):
+            ids = [id_ for id_ in map(operator.index, ids) if id_ not in silent]
+        return self.tokenizer.decode(ids)
+
+    def parts_bytes(self, ids: Any) -> bool:
+        """Return whether a control symbol follows a byte; it ends a character there."""
+        if self.silent.isdisjoint(ids):
+            return False
+        pairs = itertools.pairwise(ids[:-1])  # nothing follows the last
+        return any(self.types[one] == reader.BYTE and next_ in self.silent for one, next_ in pairs)
 
     def align(self, text: str) -> tuple[str, Sequence[tuple[int, int]]]:
         """Normalize a text; also return where each character comes from."""
@@ -531,19 +539,21 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         return self._normalize(input, with_offsets)
 
     def _normalize(self, input: Any, with_offsets: Any) -> Any:
-        given = _text_of(input)
-        text, spans = self._known.align(given)
+        given, known = _text_of(input), self._known
+        text, spans = known.align(given)
         in_bytes = isinstance(input, bytes)
         normalized = text.encode() if in_bytes else text
         if not with_offsets:
             return normalized
+        ends = [end for _, end in spans[-1:]]
+        if not spans and known.normalizer:  # nothing is left, but there is an end
+            ends = known.normalizer.starts(given)[1]
         if not in_bytes:
-            ends = [end for _, end in spans[-1:]] or [0]
-            return normalized, [start for start, _ in spans] + ends
+            return normalized, [start for start, _ in spans] + (ends or [0])
         at, places = _places_in_bytes(given), list[int]()
         for char, (start, _) in zip(text, spans):
             places += [at[start]] * len(char.encode())
-        return normalized, places + [at[end] for _, end in spans[-1:]]
+        return normalized, places + [at[end] for end in ends]
 
     # -- Decoding ---
 
@@ -589,7 +599,8 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         if wanted in (str, bytes):
             with contextlib.suppress(TypeError, ValueError, OverflowError):  # raised again below
                 text = known.text_of(row)
-                if "\ufffd" not in text:  # unknown ids become it, too
+                # Unknown ids become it, too.
+                if "\ufffd" not in text and not known.parts_bytes(row):
                     return text if wanted is str else text.encode()
         ids = self._checked(row)
         if wanted in (str, bytes) and known.model is None:
@@ -814,7 +825,7 @@ def _without_model(call: str) -> ValueError:
 
 
 def _is_row(value: Any) -> bool:
-    return hasattr(value, "__len__") and not isinstance(value, (str, bytes))
+    return hasattr(value, "__len__") and not isinstance(value, (str, bytes, dict))
 
 
 def _first(row: Any) -> Any:

@@ -421,6 +421,8 @@ class Tokenizer:
         self, engine: _Engine, texts: Sequence[str], add_special_tokens: bool
     ) -> list[Any] | None:
         """Encode texts by this library; None if HuggingFace's has to do it, or to refuse it."""
+        if not isinstance(add_special_tokens, bool):
+            return None
         call = _Call(self, engine, self._state, add_special_tokens)
         if call.state.encode_special_tokens and not engine.splits_alike:
             return None
@@ -461,7 +463,8 @@ class Tokenizer:
     def decode(self, ids: Any, skip_special_tokens: bool = True) -> str:
         """Decode ids to text."""
         engine = self._current()
-        if engine and engine.decodes_alike and isinstance(ids, (list, tuple)):
+        is_plain = isinstance(ids, (list, tuple)) and isinstance(skip_special_tokens, bool)
+        if engine and engine.decodes_alike and is_plain:
             with contextlib.suppress(*_REFUSED):  # a broken character, an unknown id
                 kept = ids
                 if skip_special_tokens and not engine.special.isdisjoint(ids):
@@ -472,6 +475,9 @@ class Tokenizer:
 
     def decode_batch(self, sequences: Any, skip_special_tokens: bool = True) -> list[str]:
         """Decode several lists of ids."""
+        if not isinstance(sequences, (list, tuple)):  # HuggingFace's does it, or refuses it
+            with self._lock:
+                return self._theirs.decode_batch(sequences, skip_special_tokens)  # type: ignore[no-any-return]
         return [_decode(self, ids, skip_special_tokens) for ids in sequences]
 
     # -- Settings and training ---

@@ -532,12 +532,20 @@ class Normalizer:
         A character's (start, end) reaches to the start of the next one, as in
         SentencePiece's own offsets; that of the prefix or suffix is empty.
         """
+        chars, starts = self.starts(text)
+        return "".join(chars), list(itertools.pairwise(starts))
+
+    def starts(self, text: str) -> tuple[list[str], list[int]]:
+        """Normalize a text; return its characters, where each comes from, and the end.
+
+        There is no end if the text has only spaces that are removed.
+        """
         pieces = list(self._pieces(text))
         first = 0
         while self._remove and first < len(pieces) and pieces[first][2] == " ":
             first += 1
         if first == len(pieces):
-            return "", []
+            return [], []
         end = pieces[first][0]
         chars, starts = list(self._before), [end] * len(self._before)
         after_space = self._remove
@@ -552,7 +560,7 @@ class Normalizer:
             end = starts.pop()
         chars += self._after
         starts += [end] * len(self._after)
-        return "".join(chars), list(zip(starts, [*starts[1:], end]))
+        return chars, [*starts, end]
 
     def _pieces(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Cut a text into the matches of `_Finder.find` and the single characters between them."""

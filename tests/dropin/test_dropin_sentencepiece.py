@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import io
+import itertools
 import json
 import pickle
 from collections.abc import Callable
@@ -41,6 +42,7 @@ GRID: dict[str, dict[str, Any]] = {
     "nfkc": {**NFKC, **FALLBACK},
     "symbols": {"user_defined_symbols": ["<x>", "abcd"], "control_symbols": ["<c>"], **NFKC},
     "bare": {"add_dummy_prefix": False, **KEEP, **FALLBACK},
+    "nfkc without prefix": {"add_dummy_prefix": False, **NFKC},
     "suffix": {"treat_whitespace_as_suffix": True, **FALLBACK},
     "ids": {"unk_id": 2, "bos_id": -1, "eos_id": -1, "unk_piece": "[UNK]", "unk_surface": "?"},
 }
@@ -156,6 +158,8 @@ RAW = st.lists(
 @example(b"\xff")
 @example(b"a\xe4\xb8")
 @example(b"\xe4\xb8\x01\x96")  # a map may remove what is between
+@example(b"\x01\x01")  # or all
+@example(b" \x01 \x01")
 @example(b"  \xff \xef\xbf\xbd ")
 def test_bytes(pair: tuple[Any, Any], raw: bytes) -> None:
     """Bytes may be broken: offsets, surfaces and texts are then those of the bytes."""
@@ -221,6 +225,9 @@ def test_pieces_in_bytes(pair: tuple[Any, Any], rows: list[list[Any]]) -> None:
         lambda it: it.decode([5, "a"]),
         lambda it: it.decode(["a", 5]),
         lambda it: it.decode([5.0]),
+        lambda it: it.decode([1.0]),
+        lambda it: it.decode({}),
+        lambda it: it.id_to_piece({}),
         lambda it: it.decode(5.5),
         lambda it: it.decode([2**40]),
         lambda it: it.decode([100_000]),
@@ -294,6 +301,17 @@ def test_decode(pair: tuple[Any, Any], data: st.DataObject) -> None:
     compare(pair, lambda it: it.decode_pieces(pieces))
     compare(pair, lambda it: it.decode([piece.encode() for piece in pieces]))
     compare(pair, lambda it: it.decode(pieces, out_type="offset_mapping", return_bytes=True))
+
+
+def test_control_symbols_part_bytes(pair: tuple[Any, Any]) -> None:
+    """They have no text, but a character doesn't go on after them."""
+    ids = {name: pair[0].piece_to_id(name) for name in ("<0xC4>", "<0x85>", "<s>", "</s>", "a")}
+    for names in itertools.product(ids, repeat=4):
+        row = [ids[name] for name in names]
+        compare(pair, lambda it, row=row: it.decode(row))
+        compare(pair, lambda it, row=row: it.decode(tuple(row), out_type=bytes))
+        compare(pair, lambda it, row=row: it.decode(numpy.array([row, row[::-1]])))
+        compare(pair, lambda it, names=names: it.decode_pieces(list(names)))
 
 
 def test_pieces(pair: tuple[Any, Any]) -> None:

@@ -172,6 +172,20 @@ def test_what_is_refused_is_refused_alike(bad: Any) -> None:
     assert_alike(lambda each: [each.encode(bad)], both)
 
 
+@pytest.mark.parametrize("bad", [None, 0, 1, "x", [], np.array([1, 2])], ids=repr)
+@pytest.mark.parametrize("family", ["gpt2", "llama 2"])
+def test_options_are_booleans(family: str, bad: Any) -> None:
+    both = pair(family)
+    assert_alike(lambda each: [each.encode("a", add_special_tokens=bad)], both)
+    assert_alike(lambda each: each.encode_batch(["a"], add_special_tokens=bad), both)
+    assert_alike(lambda each: each.decode([1, 2], skip_special_tokens=bad), both)
+
+
+@pytest.mark.parametrize("rows", [{}, "", None, 5, {1: 2}, ((1, 2), [3]), [(1,)]], ids=repr)
+def test_batches_to_decode_are_sequences(rows: Any) -> None:
+    assert_alike(lambda each: each.decode_batch(rows), pair("gpt2"))
+
+
 @pytest.mark.parametrize("ids", [[10**6], [-1], [1 << 40], ["a"], 5, None, [], [[1]], [0xC3]])
 def test_ids_that_are_none(ids: Any) -> None:
     assert_alike(lambda each: each.decode(ids), pair("gpt2"))
