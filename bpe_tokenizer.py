@@ -241,6 +241,7 @@ def _import_optional(module: str, purpose: str, package: str) -> Any:
         raise ImportError(f"{purpose} needs {missing}: pip install {package}") from error
 
 
+# What this file lacks if it is alone, and how to get it.
 _ALONE = "bpe_tokenizer_tools beside bpe_tokenizer.py: copy that folder from the repository"
 _INSTALL = "run 'pip install .' in a clone"
 
@@ -405,8 +406,9 @@ def _from_printable(token: str) -> bytes | None:
 # matched with a stand-in in its place: a character that `regex` has always known, of the kind that
 # the table says.  The matches are in the same places.
 #
-# Made by accelerator/tools/make_unicode_data.py.  A kind is a category, then the script, if it is
-# one of these, and which of \w, \s and \d match.  The runs of characters of one kind are packed.
+# Made by accelerator/tools/make_unicode_data.py.  A kind is a category; then Han, Hiragana or
+# Katakana, if that is the script; then those of \w, \s and \d that match.  The runs of characters
+# of one kind are packed.
 
 _KINDS = """
 Cc, Cc s, Zs s, Po, Sc, Ps, Pe, Sm, Pd, Nd w d, Lu w, Sk, Pc w, Ll w, So, Lo w, Pi, Cf, No,
@@ -5267,7 +5269,7 @@ class BPETokenizer:
 
         `errors` handles bytes that are not UTF-8, and unknown ids: "strict" raises
         ValueError, "replace" gives U+FFFD, "ignore" drops them.  With byte fallback, each such
-        byte gives one U+FFFD, else each beginning of a character does.
+        byte gives one U+FFFD; without, several that begin a character give one together.
         """
         now = self._now
         if skip_special_tokens or errors != "replace":

@@ -36,6 +36,7 @@ from bpe_tokenizer_tools.chat.marked_text import (
     Origin,
     asked_size,
     concat,
+    joint,
     named,
 )
 
@@ -105,7 +106,7 @@ def _tojson(
     )
     origins = list(found)
     given = [origin for origin in origins if not origin.trusted] or origins or [UNKNOWN]
-    return Marked(text, given[0]._replace(answer=all(origin.answer for origin in given)))
+    return Marked(text, joint(given))
 
 
 def _survey(

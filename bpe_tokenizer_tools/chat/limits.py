@@ -12,7 +12,7 @@ from typing import Any
 
 from bpe_tokenizer_tools.chat.beginnings import Span
 from bpe_tokenizer_tools.chat.budget import CONTAINERS, LONG, Budget, current
-from bpe_tokenizer_tools.chat.marked_text import MAX_LENGTH, UNKNOWN, Marked, Origin
+from bpe_tokenizer_tools.chat.marked_text import MAX_LENGTH, UNKNOWN, Marked, Origin, joint
 
 _MAX_BITS = 2**16  # of an integer
 
@@ -31,12 +31,8 @@ def as_text(value: Any) -> str:
 
 
 def _writer(value: Any) -> Origin:
-    """Return where data comes from: its first text, if the template itself didn't write that.
-
-    It is an answer of the assistant only if all such text is.
-    """
-    given = [origin for origin in _origins(value) if not origin.trusted] or [UNKNOWN]
-    return given[0]._replace(answer=all(origin.answer for origin in given))
+    """Return where data comes from: the text in it, except what the template itself wrote."""
+    return joint([origin for origin in _origins(value) if not origin.trusted] or [UNKNOWN])
 
 
 def _origins(value: Any) -> Iterator[Origin]:

@@ -19,7 +19,7 @@ import itertools
 import re
 import sys
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, SupportsIndex
 
 from bpe_tokenizer_tools.chat.budget import CURRENT, LONG
@@ -47,6 +47,11 @@ _TEXT_SIZE = 256  # of a short text, with where it comes from
 _CASE_SIZE = 12  # bytes; Python changes the case of three times four bytes for each character
 _FEW_RUNS = 8
 _Run = tuple[int, Origin]  # the number of characters with that origin; 0 for an empty string
+
+
+def joint(origins: Sequence[Origin]) -> Origin:
+    """Return the origin of text made of several: the first, and an answer only if all are."""
+    return origins[0]._replace(answer=all(origin.answer for origin in origins))
 
 
 class _Runs:

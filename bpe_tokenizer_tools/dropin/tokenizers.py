@@ -36,7 +36,10 @@ _MODEL = (
 _WITHOUT_SETTINGS = {"decode", "decode_batch"}
 # HuggingFace's methods that depend on the settings and are only here by name.
 _WITH_SETTINGS = {
-    *("async_encode", "async_encode_batch", "async_encode_batch_fast", "encode_batch_fast"),
+    "async_encode",
+    "async_encode_batch",
+    "async_encode_batch_fast",
+    "encode_batch_fast",
 }
 # If this library raises one of these, HuggingFace's object is called, to raise its own error.
 _REFUSED = (ValueError, TypeError, OverflowError)

@@ -148,13 +148,18 @@ def check_given(
     """Raise if a token that the caller passes couldn't get its id."""
     for text, id_ in (given or {}).items():
         if tokens[text].id != id_:
-            problem = f"special_tokens: {core.shorten(text)} can't get this id: id {id_} is already"
             raise FileFormatError(
                 path,
                 "",
-                f"{problem} another token's, or the file has the token with another id; "
-                f"{tokens[text].id} would be right",
+                f"special_tokens: {core.shorten(text)} can't get the id {id_}: another token has "
+                f"it, or this one has another id in the files; pass {tokens[text].id}",
             )
+
+
+def surround(beside: Beside) -> str:
+    """Return what the flags ask for around a text, as the option `surround` says it."""
+    ends = [end for end in ("bos", "eos") if beside.flag(f"add_{end}_token")]
+    return "+".join(ends) or "none"
 
 
 def around(

@@ -171,18 +171,14 @@ def _strip_accents(step: core.JsonReader) -> Normalizer:
     return _by_character(lambda char: "" if is_mark(char) else char)
 
 
-_SPACE_AFTER = re.compile(f"[{core.WHITE_SPACE}]*")
-_SPACE_BEFORE = regex.compile(f"(?r)[{core.WHITE_SPACE}]*")
-
-
 def _strip(step: core.JsonReader) -> Normalizer:
     left = step.get("strip_left", bool, default=True)
     right = step.get("strip_right", bool, default=True)
 
     def run(text: Text) -> Text:
-        found = left and _SPACE_AFTER.match(text.chars)
+        found = left and core.SPACE_AFTER.match(text.chars)
         start = found.end() if found else 0
-        found = right and _SPACE_BEFORE.match(text.chars, pos=start)
+        found = right and core.SPACE_BEFORE.match(text.chars, pos=start)
         return text.cut(start, found.start() if found else len(text.chars))
 
     return run

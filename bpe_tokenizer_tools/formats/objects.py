@@ -206,13 +206,8 @@ def _read_hf(tokenizer: Any) -> Read:
 _NOT_KEPT = {
     *("name_or_path", "tokenizer_file", "vocab_file", "merges_file", "vocab", "merges"),
     *("special_tokens_map_file", "added_tokens_file", "files_loaded", "is_local", "backend"),
-    *(
-        "local_files_only",
-        "trust_remote_code",
-        "device_map",
-        "tokenizer_object",
-        "__slow_tokenizer",
-    ),
+    *("local_files_only", "trust_remote_code", "device_map", "tokenizer_object"),
+    "__slow_tokenizer",
     *("added_tokens_decoder", "chat_template", "extra_special_tokens", "additional_special_tokens"),
     *("model_specific_special_tokens", "add_bos_token", "add_eos_token", "surround", "max_length"),
     *("stride", "truncation_strategy", "pad_to_multiple_of", "pad_token_type_id"),

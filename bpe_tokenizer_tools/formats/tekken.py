@@ -86,10 +86,7 @@ def read(
     numbered = beside.number(declared, known_ids, ranks.values())
     beside.check_given(path, given, numbered)
     special.update({text: cast("int", token.id) for text, token in numbered.items()})
-    surround = "bos"
-    if reads_config:
-        ends = (end for end in ("bos", "eos") if found.flag(f"add_{end}_token"))
-        surround = "+".join(ends) or "none"
+    surround = beside.surround(found) if reads_config else "bos"
     source = byte_level(
         path, ranks, pattern, special, roles=roles, surround=surround, declared=numbered
     )

@@ -412,9 +412,8 @@ def _with_files(
     numbered = beside.number(declared, known_ids, ranks.values())
     ids = {**special, **{text: cast("int", token.id) for text, token in numbered.items()}}
     surround = known.surround
-    keys = ("add_bos_token", "add_eos_token")
-    if any(key in found.config.data for key in keys):
-        surround = "+".join(key[4:7] for key in keys if found.flag(key)) or "none"
+    if any(key in found.config.data for key in ("add_bos_token", "add_eos_token")):
+        surround = beside.surround(found)
     source = byte_level(
         path, ranks, known.pattern, ids, known.normalizer, roles, surround, numbered
     )

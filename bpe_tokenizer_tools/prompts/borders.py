@@ -32,7 +32,6 @@ from bpe_tokenizer_tools.prompts.component_borders import Pair, component_rule
 
 _KEPT_PAIRS = 2**14  # results for pairs of characters; a text has hundreds of them
 _KEPT_BORDERS = 64  # of a tokenizer, by the special tokens that are allowed
-_IS_SPACE = re.compile(f"[{core.WHITE_SPACE}]").match
 _IS_WORD = core.Pattern(r"\w").match
 # Where to look for borders if components cut text: before white space and signs.
 _BEFORE_SIGNS = core.Pattern(r"(?r)(?<=\S)(?=[\s\p{P}\p{S}])")
@@ -78,7 +77,7 @@ class _Tokens:
 
 
 def _is_space(char: str) -> bool:
-    return _IS_SPACE(char) is not None
+    return core.SPACE.match(char) is not None
 
 
 class _Marks:

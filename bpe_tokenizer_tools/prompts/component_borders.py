@@ -21,7 +21,6 @@ from bpe_tokenizer_tools.patterns.other_unicode import MARK, NUMBER, PUNCTUATION
 from bpe_tokenizer_tools.patterns.safe_cuts import Reads, reads
 
 _Two = tuple[str, str]
-_IS_SPACE = re.compile(f"[{core.WHITE_SPACE}]").match
 # The result for two adjacent characters; True if text is always cut there; None if unknown.
 _Step = Callable[[str, str], "_Two | bool | None"]
 
@@ -54,7 +53,7 @@ def _keep(x: str, y: str) -> _Two:
 
 
 def _strip(x: str, y: str) -> _Two | None:
-    return None if _IS_SPACE(x) else (x, y)  # so that it stops before the border
+    return None if core.SPACE.match(x) else (x, y)  # so that it stops before the border
 
 
 def _replace(step: core.JsonReader) -> _Step | None:
@@ -186,7 +185,7 @@ def _pre_tokenizer(step: core.JsonReader, prefixes: bool) -> _Step | None:
 
 
 def _whitespace(x: str, y: str) -> bool | None:
-    return True if _IS_SPACE(y) else None  # no word, and no run of signs, has it
+    return True if core.SPACE.match(y) else None  # no word, and no run of signs, has it
 
 
 # -- Together ---

@@ -152,9 +152,7 @@ def _joined(one: Run, two: Run) -> Run | None:
 Part = tuple[str | AddedToken, Sequence[Span]]  # an added token, or text and where it comes from
 _Shown = tuple[str | AddedToken, Sequence[Span], str]  # a part, and its normalized text
 # The white space of Rust, and the printable form of a space.
-_BLANK = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000Ġ" + "".join(
-    map(chr, range(0x2000, 0x200B))
-)
+_BLANK = "Ġ" + "".join(filter(core.SPACE.match, map(chr, range(0x3001))))
 
 
 def offsets(

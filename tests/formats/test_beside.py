@@ -305,7 +305,7 @@ def test_special_tokens_of_the_caller(tmp_path: Path) -> None:
     path.write_bytes(shapes.sentencepiece_model())
     tokenizer = BPETokenizer.from_file(path, special_tokens={"<x>": 350, "</s>": 2})
     assert tokenizer.special_tokens == {"<unk>": 0, "<s>": 1, "</s>": 2, "<x>": 350}
-    with pytest.raises(FileFormatError, match="'<x>' can't get this id: id 7 is"):
+    with pytest.raises(FileFormatError, match="'<x>' can't get the id 7: another token has it"):
         BPETokenizer.from_file(path, special_tokens={"<x>": 7})
 
 
