@@ -46,6 +46,8 @@ def word(name: str, value: Any) -> str | None:
 
 def stop_texts(stop: str | Iterable[str]) -> list[str]:
     """Return the strings that end an answer."""
+    if not isinstance(stop, Iterable):
+        raise TypeError(f"stop must be a string or several, got {core.shorten(stop)}")
     stops = [stop] if isinstance(stop, str) else list(stop)
     if not all(isinstance(each, str) and each for each in stops):
         raise ValueError(f"stop must be strings that are not empty, got {stops!r:.60}")
