@@ -11,6 +11,7 @@ model's own.  `bpe_tokenizer_tools.backends` runs the model, and
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import time
@@ -162,9 +163,10 @@ class Session:
         Raises:
             ValueError: the prompt leaves no room for an answer; an argument is wrong; the
                 template refuses the conversation.  Then `content` was not added.
-            RuntimeError: the model fails; or another session of the same thread holds it, with an
+            RuntimeError: another thread is reading an answer of this session.  With the first
+                piece: the model fails; or another session of the same thread holds it, with an
                 answer that was neither used up nor closed.
-            TimeoutError: another thread still uses the model.  These two come with the first piece.
+            TimeoutError: with the first piece, if another thread still uses the model.
         """
         stops = checks.stop_texts(stop)
         if not isinstance(continue_final_message, bool):
@@ -174,6 +176,9 @@ class Session:
             raise ValueError("continue_final_message continues an answer: pass no content")
         running = self._running()
         if running:
+            if inspect.getgeneratorstate(running) == inspect.GEN_RUNNING:
+                problem = "another thread is reading an answer of this session"
+                raise RuntimeError(f"{problem}: wait for it, or give each thread its own session")
             running.close()
         talk, self.last = self.conversation, Reply()
         if content is not None:

@@ -267,3 +267,25 @@ def test_a_session_that_waited_in_vain_is_as_before(chatted: tuple[BPETokenizer,
     with pytest.raises(TypeError, match="timeout must be seconds"):
         session.reply("Hi", timeout="soon")  # type: ignore[arg-type]
     assert len(session.conversation.messages) == 2
+
+
+def test_a_session_that_another_thread_uses_says_so(
+    chatted: tuple[BPETokenizer, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer, path = chatted
+    session = Session(path, tokenizer, "alpaca", backend="transformers")
+    feed, entered, gate = session.model._feed, threading.Event(), threading.Event()
+
+    def wait(ids: list[int]) -> Any:
+        entered.set()
+        assert gate.wait(LONG)
+        return feed(ids)
+
+    monkeypatch.setattr(session.model, "_feed", wait)
+    other, answers = in_thread(lambda: "".join(session.reply("Hi", 4, 0)), "other")
+    assert entered.wait(LONG)
+    with pytest.raises(RuntimeError, match="another thread is reading an answer of this session"):
+        session.reply("What?")
+    gate.set()
+    other.join(LONG)
+    assert [message["content"] for message in session.conversation.messages] == ["Hi", *answers]

@@ -17,6 +17,7 @@ from oracles import examples, need
 
 from bpe_tokenizer import BPETokenizer, InferenceBackend
 from bpe_tokenizer_tools import backends, core
+from bpe_tokenizer_tools.backends import checks
 from bpe_tokenizer_tools.chat.conversation import Conversation, Turn
 from bpe_tokenizer_tools.chat.session import Session
 
@@ -696,12 +697,18 @@ def test_a_full_context_says_so_and_takes_the_question_back(models: dict[str, Pa
     assert len(session.conversation.ids) <= 128
 
 
-@pytest.mark.parametrize("stop", ["", [""], [5], 5, None])
+@pytest.mark.parametrize("stop", ["", [""], [5]])
 def test_wrong_stops_are_refused(models: dict[str, Path], stop: Any) -> None:
     session = Session(models["llama.cpp"], template="alpaca")
-    with pytest.raises((TypeError, ValueError), match="stop must be"):
+    with pytest.raises(ValueError, match="stop must be"):
         session.reply("x", stop=stop)
     assert session.conversation.messages == []
+
+
+@pytest.mark.parametrize("stop", [5, None])
+def test_stops_are_a_string_or_several(stop: Any) -> None:
+    with pytest.raises(TypeError, match=f"stop must be a string or several, got {stop}"):
+        checks.stop_texts(stop)
 
 
 def test_a_model_without_a_tokenizer_needs_one(tmp_path: Path) -> None:
