@@ -11,7 +11,7 @@ PYTEST_INSTALLED := pytest -q -p no:cacheprovider
 
 # The tests of the extension, which compare it with the engine in Python, and those that use it most.
 EXTENSION := tests/accelerator
-# The tests that transformers and tokenizers have of themselves.
+# Other libraries' own tests.
 THEIR_TESTS := tests/dropin/test_their_own_tests.py
 # Those that take longest begin first, or one process would be left with them at the end.
 LONGEST := $(THEIR_TESTS) tests/scale/test_scale_ray.py tests/chat/test_tiny_chat_model.py tests/scale/test_scale_faults.py \
@@ -129,7 +129,7 @@ uses: ## training stacks, harnesses, text splitters and servers' plugins; needs 
 	$(PYTEST) -k litellm tests/dropin/test_dropin_tiktoken.py
 
 their-tests: export BPE_TOKENIZER_REQUIRE = parameterized,tokenizers,transformers,torch,tokenizers_source,transformers_source
-their-tests: ## tests that transformers and tokenizers have of themselves, from their source archives, which pip downloads
+their-tests: ## transformers' and tokenizers' own tests, from their source archives, which pip downloads
 	$(PYTEST) --slow $(THEIR_TESTS)
 
 grammars: export BPE_TOKENIZER_REQUIRE = llguidance,xgrammar,transformers,sentencepiece

@@ -93,7 +93,7 @@ if TYPE_CHECKING:
 _IS_PROGRAM = __name__ == "__main__"
 # Started as a program, this file is still the module `bpe_tokenizer`, here and in the workers that
 # multiprocessing starts from it ("__mp_main__"): there is one copy, and pickles find it by name.
-# A debugger or profiler may run it elsewhere than in `sys.modules`; that is a copy like others.
+# A debugger or profiler may run it outside `sys.modules`; then it is a copy like any other.
 if (
     __name__ in ("__main__", "__mp_main__")
     and "bpe_tokenizer" not in sys.modules
@@ -132,11 +132,11 @@ __all__ = [
 __version__ = "0.10.0"
 
 # == 1. Constants =============================================================
-# The version of Unicode that says what a letter, a number or a space is, whatever `regex` runs:
-# tiktoken's and HuggingFace's.
+# What is a letter, a number or a space follows this version of Unicode, as in tiktoken and
+# HuggingFace's tokenizers, whatever `regex` is installed.
 UNICODE_VERSION = "16.0.0"
 
-# The version of Unicode whose normal forms these are, whatever Python runs: HuggingFace's.
+# Normal forms are those of this version, as in HuggingFace's tokenizers, whatever Python runs.
 NORMALIZATION_VERSION = "9.0.0"
 
 # A split pattern cuts text before any merging, and no token crosses the border of a pre-token.
@@ -247,7 +247,7 @@ _INSTALL = "run 'pip install .' in a clone"
 
 
 def _refuse(problem: str) -> NoReturn:
-    """Raise ImportError for an installation of parts that don't fit; a program ends with a line."""
+    """Raise ImportError if installed parts don't fit together; a program ends with one line."""
     if _IS_PROGRAM:
         sys.exit(f"bpe-tokenizer: error: {problem}")
     raise ImportError(problem)
@@ -583,8 +583,8 @@ def _nearest(spans: Iterable[_Span], point: int, low: int, high: int) -> int | N
     return min(ends, key=lambda at: abs(at - point), default=None)
 
 
-# What may depend on the version of Unicode; what names characters, whatever may match them; and
-# what compares characters of the text with each other.
+# Parts of patterns: classes that depend on the version of Unicode, characters by name, and what
+# compares characters of the text with each other.
 _CLASSES = re.compile(r"\\[pwdsbmhPWDSBMHLNRX]|\[:|\(\?[a-zA-Z-]*i")
 _NAMED = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))|([^\0-\x7f])")
 _COMPARES = re.compile(r"\\[1-9gN]|\(\?P=")
@@ -654,7 +654,7 @@ class _Pattern:
         return compiled.finditer(text, **options)
 
     def last(self, text: str, low: int, high: int) -> int | None:
-        """Return the last place between two others, where a pattern matches that only looks.
+        """Return the last match of a pattern that only looks, between two places.
 
         It searches backward, and looks at the characters on both sides of the place.  So a part of
         the text is enough, and the cost depends on how far the place is.
@@ -781,8 +781,8 @@ _NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD")
 # they stay as they are, and the text on each side of one is normalized by itself.
 #
 # The numbers are lengths of runs, in hexadecimal, from U+0000 on: first one to normalize,
-# then one to leave alone, and so on.  To leave alone are the characters that newer versions
-# normalize, up to 18.0, and those that are not assigned there, as a later one may.  Where
+# then one to leave alone, and so on.  To leave alone: the characters that newer versions
+# normalize, up to 18.0, and those that even 18.0 doesn't assign, since a later one may.  Where
 # it makes the list shorter, such a run includes rare characters that no version changes.
 # So the list stays right as Unicode grows (tests/module/test_normal_forms.py).
 _YOUNGER = """
@@ -2755,7 +2755,7 @@ def _read_named_tokens(config: _JsonReader, names: _JsonReader | None) -> dict[s
     found: dict[str, AddedToken] = {}
     for reader in filter(None, (names, config)):  # the later one wins
         if reader is config and not _names_tokens(config):
-            # What transformers 5 saves; it passes it over beside other names.
+            # What transformers 5 saves; it ignores this beside other names.
             found |= _read_mapping(config, "model_specific_special_tokens")
         for key, value in reader.data.items():
             is_named = key.endswith("_token") and key not in _ROLES
@@ -2785,7 +2785,7 @@ def _read_mapping(reader: _JsonReader, field: str) -> dict[str, AddedToken]:
 
 
 def _read_further_tokens(config: _JsonReader, names: _JsonReader | None) -> list[AddedToken]:
-    """Read the lists of special tokens, of which transformers passes over some."""
+    """Read the lists of special tokens that count; transformers ignores some."""
     extra = config.get(_EXTRA, list, dict, None, default=None)
     lists: list[tuple[_JsonReader, str]] = []
     is_open = False  # whether `additional_special_tokens` elsewhere still counts

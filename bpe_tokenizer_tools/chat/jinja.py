@@ -687,7 +687,7 @@ def searches(source: str) -> bool:
     return loops.searches(parse(source))
 
 
-# What errors say about our own code, which who wrote the template does not know.
+# Names from our own code in errors, which mean nothing to a template's author.
 _OUR_MODULES = re.compile(r"\bbpe_tokenizer_tools(\.\w+)+\.(?=\w)")
 _OUR_FUNCTIONS = re.compile(r"^([\w.<>]*\.)?(_\w+|<lambda>)\(\)(?= (missing|takes|got) )")
 

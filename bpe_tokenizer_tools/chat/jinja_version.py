@@ -1,4 +1,4 @@
-"""Whether Jinja is there, for what works without it, too."""
+"""Whether Jinja is installed, for code that also works without it."""
 
 from __future__ import annotations
 

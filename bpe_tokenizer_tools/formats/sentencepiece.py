@@ -732,7 +732,7 @@ def _as_declared(
 def _passed_over(found: beside.Beside) -> set[str]:
     """Return the tokens that only additional_special_tokens of special_tokens_map.json lists.
 
-    transformers 5 puts the model's own control symbols in the place of that list.
+    transformers 5 uses the model's own control symbols instead of that list.
     """
     side, lists = found.side, ("extra_special_tokens", "additional_special_tokens")
     if side.names is None or side.has_decoder or isinstance(side.names.data.get(lists[0]), list):

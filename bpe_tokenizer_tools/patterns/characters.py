@@ -21,7 +21,7 @@ _every_character = functools.cache(core.every_character)
 
 @functools.lru_cache(maxsize=256)
 def members(pattern: str, stop: int = CODE_POINTS) -> tuple[tuple[int, int], ...]:
-    r"""Return the runs of code points, up to `stop`, that a pattern of one character matches.
+    r"""Return the runs of code points, below `stop`, that a pattern of one character matches.
 
     >>> members(r"(?i:s)")
     ((83, 84), (115, 116), (383, 384))

@@ -1,4 +1,4 @@
-"""The tests that transformers and tokenizers have of themselves pass on this library's engine.
+"""The own tests of transformers and tokenizers pass on this library's engine.
 
 They are in the source archives of the installed versions.  They run twice, in processes of their
 own: on HuggingFace's engine, which says what can pass here, and on this one.  Many need files of
