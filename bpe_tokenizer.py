@@ -2928,8 +2928,9 @@ def _config_json(
     if read.get("config") or read.get("names"):
         config, names = _changed_config(read, definition, roles, settings, new)
     rule = definition.template
-    is_usual = rule == "bos" and not roles.get("bos_token") and "surround" not in config
-    if isinstance(rule, str) and not (read.get("config") and is_usual):
+    # Files of others don't need the rule of ranks, if it adds nothing.
+    adds_nothing = rule == "bos" and not roles.get("bos_token") and "surround" not in config
+    if isinstance(rule, str) and not (read.get("config") and adds_nothing):
         config["surround"] = rule
     in_config = _read_chat_templates(_JsonReader(read.get("config") or {}, Path()))
     if templates != in_config:

@@ -672,25 +672,7 @@ def _compare_with(
             version = getattr(importlib.import_module(module), "__version__", None)
             version = version or importlib.metadata.version(package)
             peer = load(case)
-            detail = peer.detail
-            difference = _first_difference(case.tokenizer, peer, texts)
-            status = EQUAL if difference is None else DIFFERS
-            if difference and peer.vocabulary:
-                unexplained = _first_difference(peer.vocabulary, peer, texts)
-                status, difference = (
-                    (DIFFERS, unexplained) if unexplained else (APPROXIMATE, difference)
-                )
-                detail += ", without the files beside it, which change ids"
-            if peer.approximation is not None:
-                unexplained = difference and _first_difference(peer.approximation, peer, texts)
-                status, difference = (
-                    (DIFFERS, unexplained) if unexplained else (APPROXIMATE, difference)
-                )
-            elif difference is not None and peer.unicode != core.UNICODE_VERSION:
-                unexplained = _first_difference(case.tokenizer, peer, [*map(_known, texts)])
-                status, difference = DIFFERS, unexplained or difference
-                if unexplained is None:
-                    status, detail = APPROXIMATE, _other_unicode(peer)
+            status, detail, difference = _judge(case.tokenizer, peer, texts)
     except _NotReadError as reason:
         return Row(package, version, NOT_APPLICABLE, _one_line(reason)), ()
     except _FailsError as reason:
@@ -704,6 +686,33 @@ def _compare_with(
         row = _refused(case, package, version) if version else None
         return row or Row(package, version, CANNOT_LOAD, _one_line(error)), ()
     return Row(package, version, status, detail, difference), peer.findings
+
+
+def _judge(
+    tokenizer: BPETokenizer, peer: _Peer, texts: Sequence[str]
+) -> tuple[str, str, Difference | None]:
+    """Compare; return the status, what to say about it, and a difference.
+
+    A difference may have a known reason.  One without a known reason is shown first.
+    """
+    difference = _first_difference(tokenizer, peer, texts)
+    detail = peer.detail
+    if difference is None:
+        is_exact = peer.approximation is None
+        return (EQUAL if is_exact else APPROXIMATE), detail, None
+    unexplained: Difference | None = difference
+    explained = detail  # what to say if there is only a known reason
+    if peer.approximation is not None:
+        unexplained = _first_difference(peer.approximation, peer, texts)
+    elif peer.vocabulary is not None:
+        detail = explained = f"{detail}, without the files beside it, which change ids"
+        unexplained = _first_difference(peer.vocabulary, peer, texts)
+    elif peer.unicode != core.UNICODE_VERSION:
+        explained = _other_unicode(peer)
+        unexplained = _first_difference(tokenizer, peer, [*map(_known, texts)])
+    if unexplained is not None:
+        return DIFFERS, detail, unexplained
+    return APPROXIMATE, explained, difference
 
 
 # What 16.0 doesn't know, and the one character in use of which 17.0 says another thing.
