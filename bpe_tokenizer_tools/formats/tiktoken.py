@@ -143,7 +143,7 @@ class _Published(NamedTuple):
 # Sources: tokenization_kimi.py, tokenization_chatglm.py, tokenization_phi3_small.py and
 # tokenization_qwen.py of these models; meta-llama/llama-models, models/llama3 and llama4.
 _MODELS = (
-    _Published("TikTokenTokenizer", "kimi_k2 kimi_k25 kimi_linear kimi_vl", KIMI),
+    _Published("TikTokenTokenizer", "kimi_k2 kimi_k25 kimi_linear kimi_vl", from_oniguruma(KIMI)),
     _Published(
         "Phi3SmallTokenizer",
         "phi3small",
@@ -241,7 +241,6 @@ def _first_dropped(pattern: str) -> str | None:
     end = 0
     # NOTE: patterns that can't be compiled, or take forever, fail later, where they are used.
     with contextlib.suppress(regex.error, ValueError, RecursionError, OverflowError, TimeoutError):
-        pattern = without_intersections(pattern)
         for found in core.Pattern(pattern).finditer(_PROBE, timeout=1):
             if found.start() > end:
                 break
@@ -260,6 +259,8 @@ def from_fancy_regex(pattern: str) -> str:
 
     >>> from_fancy_regex(r"a$|b") == r"a\Z|b"
     True
+    >>> print(from_fancy_regex(r"[a-z&&[^q]]+"))
+    (?:(?=[a-z])[^q])+
     """
     if pattern in SPLIT_PATTERNS.values():
         return pattern
@@ -267,12 +268,23 @@ def from_fancy_regex(pattern: str) -> str:
         return SPLIT_PATTERNS["gpt2"]
     if re.search(r"(?<!\\)(?:\\\\)*\\[<>]", pattern):
         raise ValueError("the word boundaries \\< and \\> are not supported")
-    if len(pattern) > core.MAX_PATTERN_LENGTH or not re.search(r"\$|\\[zZ]", pattern):
+    if len(pattern) > core.MAX_PATTERN_LENGTH:
+        return pattern
+    operation = _set_operation(pattern)
+    if operation in ("--", "~~"):
+        raise ValueError(f"sets may contain && and other sets, but not {operation}")
+    has_ends = re.search(r"\$|\\[zZ]", pattern) is not None
+    written = re.sub(r"(?<!\\)((?:\\\\)*)\\z", r"\1$", pattern)  # \z is not known to the parsers
+    if operation:
+        pattern = written = without_intersections(written)
+    if not has_ends:
         return pattern
     there = {"$": "\\Z", "\\Z": "$"}
     try:
-        tree = algebra.PatternParser(re.sub(r"(?<!\\)((?:\\\\)*)\\z", r"\1$", pattern)).parse()
+        tree = algebra.PatternParser(written).parse()
     except (algebra.UnknownConstructError, RecursionError):
+        if operation:  # a "$" that came from "\\z" means something else in `regex`
+            raise
         return pattern
     return algebra.spell(tree, lambda node: there.get(node.source, node.source))
 
@@ -313,10 +325,11 @@ def _fancy_leaf(node: Any) -> str:
     return source.replace("\\0", "\\x00")
 
 
-def _set_operations(pattern: str) -> bool:
-    """Return True if a set in square brackets is made of sets, as in ``[a-z&&[^b]]``."""
+def _set_operation(pattern: str) -> str:
+    """Return what makes a set in square brackets of sets, as in ``[a-z&&[^b]]``; "" if none is."""
     bare = re.sub(r"\\.", "x", pattern, flags=re.DOTALL)
-    return bool(re.search(r"\[\^?\]?[^\]]*(?:\[|&&|--|~~)", bare))
+    found = re.findall(r"\[\^?\]?[^\]]*?(\[|&&|--|~~)", bare)
+    return next((each for each in ("--", "~~", *found) if each in found), "")
 
 
 # -- Reading ------------------------------------------------------------------
@@ -583,7 +596,7 @@ def byte_level(
     Args:
         path: what an error names.
         ranks: token -> id.
-        pattern: in `regex` syntax, except set operations, which are written as in Rust.
+        pattern: in `regex` syntax.
         special_tokens: text -> id; several may share one, and the last decodes it.
         normalizer: as in `BPETokenizer`.
         roles: role -> token; None gives special tokens with well-known names their roles.
@@ -602,11 +615,10 @@ def byte_level(
         raise FileFormatError(path, "", f"split pattern has {len(pattern)} characters, {limit}")
     try:
         merges = recover_merge_ids(ranks)
-        raw = _set_operations(pattern)  # in Rust's syntax, which is that of Oniguruma too
         definition = Definition(
             vocab=dict(ranks),
             merges=merges,
-            split_pattern="[\\s\\S]" if raw else pattern,
+            split_pattern=from_oniguruma(to_oniguruma(pattern)),
             normalizer=normalizer,
             ignore_merges=True,
         )
@@ -620,29 +632,15 @@ def byte_level(
             if not content:
                 raise ValueError("special_tokens: one of them is the empty text")
         definition = _with_shared_ids(definition, tokens, known)
-        if roles is None:
-            roles = file_roles(definition.added)
-        ids = {token.content: token.id for token in definition.added}
-        ends = (ids.get(roles.get(role, "")) for role in ("bos_token", "eos_token"))
-        around = core.template_ids(surround, *ends)
-        if not raw:
-            definition = dataclasses.replace(
-                definition,
-                split_pattern=from_oniguruma(to_oniguruma(pattern)),
-                template="default" if surround == "default" else around,
-            )
-            return Source({}, dict(roles), definition=definition)
-        data = core.tokenizer_json(definition, around)
     except (ValueError, RecursionError) as error:
         problem = f"split pattern: {error}" if isinstance(error, RecursionError) else str(error)
         raise FileFormatError(path, "", problem) from None
-    if re.search(r"--|~~|[$}]\+|\$|\\[zZ]", pattern):
-        problem = f"split pattern {shorten(pattern)} is not supported: sets may contain && and "
-        raise FileFormatError(
-            path, "", problem + "other sets, but not -- or ~~, and not together with $"
-        )
-    data["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern
-    return Source(data, dict(roles))
+    if roles is None:
+        roles = file_roles(definition.added)
+    ids = {token.content: token.id for token in definition.added}
+    ends = (ids.get(roles.get(role, "")) for role in ("bos_token", "eos_token"))
+    template = surround if surround == "default" else core.template_ids(surround, *ends)
+    return Source({}, dict(roles), definition=dataclasses.replace(definition, template=template))
 
 
 def _with_shared_ids(

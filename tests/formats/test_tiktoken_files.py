@@ -429,7 +429,48 @@ SIDECARS = [
     ({"pat_str": r"\<a|[\s\S]"}, "pat_str: .* not supported"),
     ({"pat_str": r"a\\\>|[\s\S]"}, "pat_str: .* not supported"),
     ({"pat_str": r"\h+|\H"}, "split pattern .* at position 0 has no form"),
+    ({"pat_str": r"[\w--\d]+|[\s\S]"}, "pat_str: sets may contain .* not --"),
+    ({"pat_str": r"[\w~~\d]+|[\s\S]"}, "pat_str: sets may contain .* not ~~"),
 ]
+
+
+OF_SETS = [
+    r"[a-z&&[^q]]+|\p{L}+|[\s\S]",
+    r"[\p{L}[0-9]]+|[\s\S]",
+    r"[^\s[a-c]]{1,3}+|\s+$|[\s\S]",
+    r"[\w&&[^\d_]]+|\s+\z|[\s\S]",
+]
+
+
+@pytest.mark.parametrize("pattern", OF_SETS)
+def test_sets_of_sets_in_rust(pattern, tmp_path):
+    ranks = byte_ranks()
+    for token in (b"ab", b"bq", b"a[", b"[]", b"12", b"a1", b" \n", b"  ", b"]]"):
+        ranks[token] = len(ranks)
+    path = write_ranks(tmp_path / "x.tiktoken", ranks)
+    special = {"<s>": len(ranks), "</s>": len(ranks) + 1}
+    sidecar = {"pat_str": pattern, "special_tokens": special, "surround": "default"}
+    (tmp_path / "x.json").write_text(json.dumps(sidecar))
+    ours = BPETokenizer.from_file(path)
+    theirs = tiktoken.Encoding("x", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+    for text in ("abqab bqa1", "a[]] a1 12]]", "  \n ab  \n", "a[b]&&c12_ab\n\n"):
+        assert ours.encode(text) == theirs.encode(text)
+    assert ours.definition.template == "default"  # whatever the pattern
+    assert ours.encode("a", add_special_tokens=True) == [special["<s>"], 97, special["</s>"]]
+
+
+@pytest.mark.parametrize("pattern", [r"[\p{L}[0-9]]+|[\s\S]", r"[a[]+|[^a[]+", r"(?:[[]a|[^]~-])+"])
+def test_a_bracket_in_a_set_is_no_set(pattern, tmp_path):
+    trained = BPETokenizer(pattern, normalizer=None)
+    trained.train(["a[ b] a1] [a [[a "] * 20, 270, special_tokens=["<s>"], verbose=False)
+    trained.export(tmp_path / "x.tiktoken", "tiktoken")
+    given = BPETokenizer.from_file(tmp_path / "x.tiktoken")
+    (tmp_path / "x.json").unlink()
+    again = BPETokenizer.from_file(tmp_path / "x.tiktoken", split_pattern=pattern)
+    encoding = trained.to_tiktoken()
+    for text in ("a[ b]] a1]]", "[a[[a 12]] ~-[", "]a[a]"):
+        assert given.encode(text) == again.encode(text) == trained.encode(text)
+        assert encoding.encode(text) == trained.encode(text)
 
 
 def test_an_escaped_backslash_before_an_angle_bracket():
