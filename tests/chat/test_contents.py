@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracles import need
+from oracles import need, need_release
 from test_chat_templates import ANSWER, RESULT, THOUGHT, TOOLS, USER, call, tokenizer_for
 
 from bpe_tokenizer import BPETokenizer, ChatTemplate
@@ -127,9 +127,7 @@ def conversation(content: Any, place: str) -> tuple[list[dict[str, Any]], dict[s
 
 
 def twin_of(tokenizer: BPETokenizer) -> Any:
-    transformers = need("transformers")
-    if int(transformers.__version__.split(".")[0]) < 5:
-        pytest.skip("transformers 4 takes fewer kinds of content")
+    transformers = need_release("transformers", "5.24")  # others take fewer kinds of content
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer.to_hf(), bos_token="<s>", eos_token="</s>"
     )

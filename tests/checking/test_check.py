@@ -16,7 +16,7 @@ from typing import Any
 import published_shapes
 import pytest
 import regex
-from oracles import need
+from oracles import need, need_release
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
@@ -802,7 +802,7 @@ def test_check_of_files_that_need_more(
 @pytest.mark.parametrize("name", ["llama-2", "phi-3-mini", "llama-3-original", "mistral-tekken"])
 def test_transformers_loads_the_directory_itself(name: str, tmp_path: Path) -> None:
     """Not only what is exported: the classes and keys of the directory count."""
-    need("transformers")
+    need_release("transformers", "5.24")
     folder = published_shapes.make(name, tmp_path)
     found = check(BPETokenizer.from_file(folder), folder)
     rows = [row for row in found.rows if row.loader == "transformers"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import published_shapes as shapes
 import pytest
-from oracles import need
+from oracles import need, need_release
 
 from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import core
@@ -46,10 +46,8 @@ Config = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def auto() -> Any:
-    """AutoTokenizer of transformers 5."""
-    transformers = need("transformers")
-    if int(transformers.__version__.split(".")[0]) < 5:
-        pytest.skip("transformers 4 converts these files in other ways")
+    """AutoTokenizer of transformers; releases before 5.24 convert these files in other ways."""
+    transformers = need_release("transformers", "5.24")
     need("sentencepiece")
     transformers.utils.logging.set_verbosity_error()
     return transformers.AutoTokenizer

@@ -63,6 +63,21 @@ def need(module: str) -> Any:
     return importlib.import_module(module)
 
 
+def need_release(module: str, least: str) -> Any:
+    """Import an oracle, as `need` does; skip the test if its release is older than `least`.
+
+    Python 3.10 has no transformers after 5.20, for example.
+    """
+    oracle = need(module)
+    installed, wanted = (
+        tuple(map(int, version.split(".")[:2])) for version in (oracle.__version__, least)
+    )
+    if installed < wanted:
+        reason = f"{module} {oracle.__version__} differs from {least}, with which this compares"
+        pytest.skip(reason, allow_module_level=True)
+    return oracle
+
+
 def examples(number: int) -> int:
     """Say how many examples a test tries, given the number for a thorough run (`--slow`).
 
