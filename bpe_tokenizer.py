@@ -518,6 +518,7 @@ class _Unicode:
     Attributes:
         changed: the runs of these characters.
         unchanged: the runs of all others, by kind.
+        is_newer: whether the table has characters that `regex` doesn't know at all.
     """
 
     def __init__(self) -> None:
@@ -532,6 +533,9 @@ class _Unicode:
                 self.unchanged[kind].append((start, first))
                 start = end
             self.unchanged[kind].append((start, stop))
+        assigned = (run for run in self.changed if run.kind != "Cn")
+        unknown = regex.compile(r"\p{Cn}")
+        self.is_newer = any(unknown.search(every, run.start, run.stop) for run in assigned)
         low = [run for run in self.changed if run.start <= 0xFFFF]
         members = "".join(rf"\u{start:04x}-\u{stop - 1:04x}" for start, stop, _ in low)
         self._low = re.compile(f"[{members}]") if members else None
@@ -549,6 +553,25 @@ class _Unicode:
         if not self._high or len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text):
             return False
         return not self._high.isdisjoint(_ABOVE_FFFF.findall(text))
+
+    def can_tell(self, written: str) -> bool:
+        """Return whether the kind of a changed character decides whether a class matches it.
+
+        It doesn't decide the script of a letter that `regex` doesn't know, for example.
+        """
+        if not self.is_newer:
+            return True
+        if written == "\\X":
+            return False
+        every = _every_character()
+        compiled = regex.compile(f"[{written}]++")
+        for kind in {run.kind for run in self.changed}:
+            spans = self.unchanged[kind]
+            found = (match.span() for at in spans for match in compiled.finditer(every, *at))
+            matched = sum(end - start for start, end in found)
+            if matched not in (0, sum(stop - start for start, stop in spans)):
+                return False
+        return True
 
     @functools.lru_cache(maxsize=64)  # noqa: B019 - there is only one of these objects
     def stand_ins(self, borders: frozenset[int]) -> list[tuple[_Span, str]] | None:
@@ -583,9 +606,12 @@ def _nearest(spans: Iterable[_Span], point: int, low: int, high: int) -> int | N
     return min(ends, key=lambda at: abs(at - point), default=None)
 
 
-# Parts of patterns: classes that depend on the version of Unicode, characters by name, and what
-# compares characters of the text with each other.
+# Parts of patterns: classes that depend on the version of Unicode; of these, all that the table may
+# lack, such as other scripts; characters by name; and what compares characters of the text.
 _CLASSES = re.compile(r"\\[pwdsbmhPWDSBMHLNRX]|\[:|\(\?[a-zA-Z-]*i")
+_OTHER_CLASSES = re.compile(
+    r"\\[pP]\{(?!\^?(?:[CLMNPSZ][a-z]?|Han|Hiragana|Katakana)\})[^}]*\}|\[:[^\]:]*:\]|\\X"
+)
 _NAMED = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))|([^\0-\x7f])")
 _COMPARES = re.compile(r"\\[1-9gN]|\(\?P=")
 
@@ -615,6 +641,8 @@ class _Pattern:
         if not self._has_classes:
             return []
         if _COMPARES.search(self.pattern):
+            return None
+        if not all(map(_unicode().can_tell, {*_OTHER_CLASSES.findall(self.pattern)})):
             return None
         written = ("".join(found.groups("")) for found in _NAMED.finditer(self.pattern))
         named = {ord(name) if len(name) == 1 else int(name, 16) for name in written}

@@ -235,6 +235,11 @@ def changed_characters() -> list[tuple[int, int, str]]:
     return [*bpe_tokenizer._unicode().changed]
 
 
+def can_tell(written: str) -> bool:
+    """Return whether a class means the same here with every release of `regex`."""
+    return bpe_tokenizer._unicode().can_tell(written)
+
+
 def frozen(tokenizer: BPETokenizer) -> BPETokenizer:
     """Return a tokenizer's state now, for a call of several steps: other threads may change it."""
     return tokenizer._now

@@ -140,6 +140,8 @@ def _listed(pattern: str, token: str, within: bool, ignore_case: bool) -> str:
     """Return the characters of a class, as a set or as members of one."""
     if within and ignore_case:  # there, `regex` ignores the case of listed characters, too
         raise _refused(pattern, token)
+    if not core.can_tell(token):
+        raise _refused(pattern, token)
     found = members(f"(?i:{token})" if ignore_case else token)
     if not found:
         raise _refused(pattern, token)

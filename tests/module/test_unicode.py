@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import itertools
 import json
@@ -159,10 +160,23 @@ OTHERS = {
 
 @pytest.fixture
 def another_unicode(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with table_with(OTHERS, monkeypatch):
+        yield
+
+
+@pytest.fixture
+def newer_unicode(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give the table characters that `regex` doesn't know, as if that were older."""
+    with table_with({"\u0378": "Ll w", "\u0379": "Mn w", "\u0380": "So w"}, monkeypatch):
+        yield
+
+
+@contextlib.contextmanager
+def table_with(others: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     runs = []
     for run in bpe_tokenizer._runs_of_kinds():
         at = run.start
-        for char, kind in sorted(OTHERS.items()):
+        for char, kind in sorted(others.items()):
             if at <= ord(char) < run.stop and ord(char) > 0x7F:
                 runs += [run._replace(start=at, stop=ord(char))]
                 at = ord(char) + 1
@@ -232,6 +246,40 @@ def test_a_pattern_that_cannot_be_served_is_refused_by_name(another_unicode: Non
         with pytest.raises(ValueError, match="doesn't have Unicode 16.0.0") as error:
             splitter.split("aé")
         assert "install regex==2024.11.6" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(r"\p{Greek}+|[\s\S]", r"\p{Script=Latin}+|[\s\S]", r"\P{InGreek}+|[\s\S]", r"\X"),
+        *(r"[[:alpha:]]+|[\s\S]", r"[\s\p{Uppercase}]+|[\s\S]", r"(\p{Alphabetic})\1|[\s\S]"),
+    ],
+)
+def test_what_only_a_newer_regex_knows_is_refused_by_name(
+    pattern: str, newer_unicode: None, engine: str
+) -> None:
+    tokenizer = BPETokenizer(pattern, normalizer=None)
+    assert tokenizer.decode(tokenizer.encode("aé 中!")) == "aé 中!"
+    for _ in range(2):
+        with pytest.raises(ValueError, match="doesn't have Unicode 16.0.0"):
+            bpe_tokenizer.count_pretokens(["a\u0378"], pattern, normalizer=None, verbose=False)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "pieces"),
+    [
+        (r"\p{Letter}+|[\s\S]", "a\u0378|1"),
+        (r"\p{gc=Ll}+|\p{Script=Han}|[\s\S]", "a\u0378|1"),
+        (r"[^[:digit:][:space:]]+|[\s\S]", "a\u0378|1"),
+        (r"\p{Assigned}+|[\s\S]", "a\u03781"),
+    ],
+)
+def test_what_the_table_decides_needs_no_newer_regex(
+    pattern: str, pieces: str, newer_unicode: None, engine: str
+) -> None:
+    assert bpe_tokenizer._Splitter(pattern).split("a\u03781") == pieces.split("|")
+    counted = bpe_tokenizer.count_pretokens(["a\u03781"], pattern, normalizer=None, verbose=False)
+    assert sorted(counted) == sorted(piece.encode() for piece in pieces.split("|"))
 
 
 def test_added_tokens_see_the_table(another_unicode: None, engine: str) -> None:
