@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from bpe_tokenizer import AddedToken, FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import surrounding
-from bpe_tokenizer_tools.formats.classes import Named
+from bpe_tokenizer_tools.formats.classes import PAD_LEFT, Named
 from bpe_tokenizer_tools.support import transactions
 
 _CORRUPTS = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
@@ -46,7 +46,9 @@ class Beside(NamedTuple):
     @property
     def settings(self) -> dict[str, Any]:
         """Return lengths, sides, and what `save` writes again."""
-        return self.side.settings if self.speaks else {}
+        # `save` drops the class, so a side that only the class decides is kept as if it were named.
+        sides = {"padding_side": "left"} if self.named.loaded_as in PAD_LEFT else {}
+        return {**sides, **(self.side.settings if self.speaks else {})}
 
     @property
     def declares_ids(self) -> bool:

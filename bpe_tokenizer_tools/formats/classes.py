@@ -60,6 +60,12 @@ _TYPES_OF = {
     "LlamaTokenizer": "idefics idefics2",
 }
 DEFAULT_CLASSES = {kind: name for name, kinds in _TYPES_OF.items() for kind in kinds.split()}
+# Classes that pad on the left if no file says otherwise.
+PAD_LEFT = _names(
+    """
+    CodeLlamaTokenizer CohereTokenizer GemmaTokenizer LlamaTokenizer Siglip2Tokenizer XLNetTokenizer
+    """
+)
 # Classes of transformers; any other name is of code in the directory itself, or of nothing.
 CLASSES = frozenset(
     f"{name}Tokenizer"

@@ -78,7 +78,8 @@ def assert_same_ids(ours: BPETokenizer, theirs: Any, texts: list[str] = TEXTS) -
 
 
 def assert_same(ours: BPETokenizer, theirs: Any, texts: list[str] = TEXTS) -> None:
-    """Compare roles, templates, added tokens and ids."""
+    """Compare roles, templates, sides, added tokens and ids."""
+    assert ours.padding_side == theirs.padding_side
     assert {r: core.roles(ours).get(r) for r in ROLES} == {r: getattr(theirs, r) for r in ROLES}
     assert our_tokens(ours) == tokens_of(theirs)
     templates = theirs.chat_template
@@ -305,6 +306,36 @@ def test_special_tokens_of_the_caller(tmp_path: Path) -> None:
     assert tokenizer.special_tokens == {"<unk>": 0, "<s>": 1, "</s>": 2, "<x>": 350}
     with pytest.raises(FileFormatError, match="'<x>' can't get the id 7: another token has it"):
         BPETokenizer.from_file(path, special_tokens={"<x>": 7})
+
+
+@pytest.mark.parametrize("side", [None, "right"])
+@pytest.mark.parametrize("kind", ["LlamaTokenizer", "GemmaTokenizer", "PreTrainedTokenizerFast"])
+def test_the_side_of_padding_survives_without_the_class(
+    kind: str, side: str | None, auto: Any, tmp_path: Path
+) -> None:
+    folder = shapes.make("llama-2", tmp_path / "in")
+    config = {"tokenizer_class": kind, **({"padding_side": side} if side else {})}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    expected = auto.from_pretrained(folder).padding_side
+    ours = BPETokenizer.from_file(folder)
+    ours.save(tmp_path / "out", verbose=False)
+    saved = auto.from_pretrained(tmp_path / "out").padding_side
+    assert ours.padding_side == saved == ours.to_transformers().padding_side == expected
+
+
+def test_classes_that_pad_on_the_left_are_those_of_transformers() -> None:
+    transformers = need("transformers")
+    if not transformers.__version__.startswith("5.24."):
+        pytest.skip("other versions have other sides")
+    found = {
+        name
+        for name in classes.CLASSES
+        if hasattr(getattr(transformers, name, None), "padding_side")
+    }
+    assert classes.PAD_LEFT <= found
+    for name in found:
+        is_left = getattr(transformers, name).padding_side == "left"
+        assert is_left == (name in classes.PAD_LEFT), name
 
 
 def test_names_of_classes_and_model_types_are_those_of_transformers(auto: Any) -> None:
