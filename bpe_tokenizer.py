@@ -2714,6 +2714,8 @@ def _read_declared_tokens(found: _SideFiles, older: _JsonReader | None) -> None:
                 if token := _declared_token(reader, role):
                     roles[role] = token
     named = _read_named_tokens(config, names)
+    # In the mapping of named tokens, the name of a role overrides the role.
+    roles |= {role: named.pop(role) for role in _ROLES if role in named}
     further = _read_further_tokens(config, names)
     found.roles = {role: token.content for role, token in roles.items()}
     found.named = {name: token.content for name, token in named.items()}

@@ -54,6 +54,11 @@ CASES: dict[str, dict[str, Any]] = {
         CONFIG: {"bos_token": A, DECODER: {}},
         NAMES: {"bos_token": B, "eos_token": B},
     },
+    "a role in the mapping of names": {CONFIG: {"bos_token": A, EXTRA: {"bos_token": B, "x": C}}},
+    "a role in the mapping and the map": {
+        CONFIG: {"bos_token": A, EXTRA: {"bos_token": B, "eos_token": "<z>"}},
+        NAMES: {"bos_token": C},
+    },
     "a role of the map with flags": {
         CONFIG: {},
         NAMES: {"bos_token": entry("<z>", False, lstrip=True), "eos_token": entry(A, lstrip=True)},
