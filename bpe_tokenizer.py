@@ -4640,16 +4640,15 @@ def _files_to_save(
     return found
 
 
-def _saved_beside(tokenizer: BPETokenizer) -> list[Any]:
-    """Return all that `save` writes besides what decides the ids, except for the label."""
+def _beside_ids(tokenizer: BPETokenizer) -> list[Any]:
+    """Return all that a tokenizer does besides giving ids.
+
+    Its label doesn't count, and keys of files that mean nothing here don't.
+    """
     roles, settings, templates = tokenizer._rest()
-    unnamed = {key: value for key, value in settings.items() if key != "name"}
-    config, names = _config_json(tokenizer._definition, roles, unnamed, templates)
-    for key in ("surround", "chat_template"):  # compared by what they mean
-        config.pop(key, None)
-    elsewhere = _added_elsewhere(tokenizer)
-    own = [unnamed.get(field) for field in ("truncation", "padding", "post_processor")]
-    return [config, names, templates, elsewhere, *own]
+    named = settings.get("files", {}).get("named", {})
+    own = {key: value for key, value in settings.items() if key not in ("name", "files")}
+    return [roles, named, own, templates, _added_elsewhere(tokenizer)]
 
 
 def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tuple[Any, ...]:
@@ -5719,8 +5718,7 @@ class BPETokenizer:
         both = self._now, other._now
         if both[0].fingerprint != both[1].fingerprint:
             return False
-        ours, theirs = map(_saved_beside, both)
-        return ours == theirs
+        return _beside_ids(both[0]) == _beside_ids(both[1])
 
     def __hash__(self) -> int:
         return int(self.fingerprint[:15], 16)

@@ -210,6 +210,20 @@ def continued() -> list[tuple[Messages, dict[str, Any]]]:
     return cases
 
 
+def with_parsed_arguments(data: Any) -> Any:
+    """Return messages whose arguments of tool calls are no JSON text."""
+    if isinstance(data, list):
+        return [with_parsed_arguments(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    return {
+        key: json.loads(value)
+        if key == "arguments" and isinstance(value, str)
+        else with_parsed_arguments(value)
+        for key, value in data.items()
+    }
+
+
 def same_as_in_transformers(
     ours: BPETokenizer, theirs: Any, template: str, messages: Any, options: dict[str, Any]
 ) -> bool:
@@ -219,6 +233,12 @@ def same_as_in_transformers(
             messages, chat_template=template, tokenize=False, **options
         )
     except Exception:
+        # Where a template fails on arguments that are JSON text, they are parsed here.
+        parsed = with_parsed_arguments(messages)
+        if parsed != messages and same_as_in_transformers(ours, theirs, template, parsed, options):
+            text = ours.apply_chat_template(parsed, template, tokenize=False, **options)
+            assert ours.apply_chat_template(messages, template, tokenize=False, **options) == text
+            return True
         with pytest.raises((ValueError, TypeError)):
             ours.apply_chat_template(messages, template, tokenize=False, **options)
         return False
@@ -330,6 +350,7 @@ def batches() -> list[tuple[list[Messages], dict[str, Any]]]:
 
 
 @EITHER_ENGINE
+@pytest.mark.filterwarnings("ignore:the chat template takes the arguments")
 def test_batches_are_those_of_transformers(templates: dict[str, str]) -> None:
     equal = 0
     for template in templates.values():

@@ -102,6 +102,8 @@ def test_copies_and_pickles_keep_all_of_it(name: str, tmp_path: Path) -> None:
             assert read(tmp_path / str(i) / file) == read(source / file)
     config = read(source / CONFIG) | {"a_key_of_its_own": 1}
     (source / CONFIG).write_text(json.dumps(config), encoding="utf-8")
+    assert BPETokenizer.from_file(source) == tokenizer  # it does the same
+    (source / CONFIG).write_text(json.dumps(config | {"odd_token": "a"}), encoding="utf-8")
     assert BPETokenizer.from_file(source) != tokenizer
 
 

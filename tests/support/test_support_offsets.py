@@ -59,12 +59,12 @@ def test_text_that_is_not_changed_is_one_run() -> None:
 @pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD"])
 @given(text=hard_text)
 def test_long_text_is_aligned_as_short_text(form: str, text: str) -> None:
-    normal = "x" + "ab c" * 200
+    normal = "q" + "ab c" * 200 + "q"  # no mark composes with q
     assert all(map(starts_cluster, normal))
     long = normal + text + normal
     spans = align(long, form)
     assert len(spans) == len(core.normalize(long, form))
-    inner = [*align("x" + text + "x", form)][1:-1]
+    inner = [*align("q" + text + "q", form)][1:-1]
     n = len(normal)
     assert [*spans[:n]] == [(i, i + 1) for i in range(n)]
     assert [*spans[n:-n]] == [(a + n - 1, b + n - 1) for a, b in inner]
