@@ -43,6 +43,7 @@ def run(code: str, folder: Path | None = None, **environment: str) -> subprocess
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         env={**os.environ, "PYTHONPATH": path, **environment},
+        cwd=folder,  # which comes before PYTHONPATH
         capture_output=True,
         text=True,
     )

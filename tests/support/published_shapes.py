@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from oracles import need
+
 from bpe_tokenizer import SPLIT_PATTERNS
 
 Json = dict[str, Any]
@@ -38,8 +40,7 @@ LLAMA_TEMPLATE = (
 
 @functools.cache
 def _trained(options: str) -> bytes:
-    import sentencepiece
-
+    sentencepiece = need("sentencepiece")
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(TEXT * 40), model_writer=written, **json.loads(options)
