@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 import reference
-import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import examples, need
+from oracles import examples, find_all, need
 
 from bpe_tokenizer import (
     CL100K_SPLIT_PATTERN,
@@ -124,7 +123,7 @@ def naive(text: str, vocab: dict[str, int]) -> list[int]:
     raw = {bytes(map(BYTES.__getitem__, token)): id_ for token, id_ in vocab.items()}
     merges = [tuple(bytes(map(BYTES.__getitem__, part)) for part in pair) for pair in MERGES]
     found: list[int] = []
-    for piece in regex.findall(PATTERN, text):
+    for piece in find_all(PATTERN, text):
         found += [raw[part] for part in reference.encode(piece.encode(), merges)]
     return found
 

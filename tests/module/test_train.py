@@ -27,7 +27,7 @@ import reference
 import regex
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from oracles import examples, need
+from oracles import examples, find_all, need
 
 import bpe_tokenizer
 from bpe_tokenizer import (
@@ -68,13 +68,13 @@ def train(corpus: Any = None, vocab_size: int = 400, **options: Any) -> BPEToken
 def count_naively(
     documents: Iterable[str], pattern: str = WORDS, specials: Iterable[str] = ()
 ) -> dict[bytes, int]:
-    """Count pre-tokens of whole documents, with `regex` and nothing else."""
+    """Count pre-tokens of whole documents, by the pattern and nothing else."""
     cut = regex.compile("|".join(map(regex.escape, specials)) or "(?!)")
     counts: Counter[bytes] = Counter()
     for document in documents:
         for part in cut.split(document):
             normal = core.normalize(part, "NFC")
-            counts.update(found[0].encode() for found in regex.finditer(pattern, normal))
+            counts.update(found.encode() for found in find_all(pattern, normal))
     return dict(counts)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import regex
 from conftest import run_command
-from oracles import REQUIRED, need
+from oracles import REQUIRED, need, spans
 
 import bpe_tokenizer as core
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, FileFormatError, PretokenCounts
@@ -72,9 +72,9 @@ def naive(
         for text in regex.split(cuts, document) if cuts else [document]:
             text = core._normalize(text, normalizer)
             end = 0
-            for match in regex.finditer(SPLIT_PATTERNS.get(pattern, pattern), text):
-                counts.update([text[end : match.start()].encode(), match[0].encode()])
-                end = match.end()
+            for start, stop in spans(SPLIT_PATTERNS.get(pattern, pattern), text):
+                counts.update([text[end:start].encode(), text[start:stop].encode()])
+                end = stop
             counts[text[end:].encode()] += 1
     del counts[b""]
     return dict(counts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import os
@@ -9,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import pytest
+
+import bpe_tokenizer
 
 Item = TypeVar("Item")
 
@@ -76,6 +79,22 @@ def need_release(module: str, least: str) -> Any:
         reason = f"{module} {oracle.__version__} differs from {least}, with which this compares"
         pytest.skip(reason, allow_module_level=True)
     return oracle
+
+
+_pattern = functools.lru_cache(maxsize=64)(bpe_tokenizer._Pattern)
+
+
+def spans(pattern: str, text: str) -> list[tuple[int, int]]:
+    """Return where a pattern matches, whatever Unicode the installed `regex` has.
+
+    tests/module/test_unicode.py compares these places with those of other libraries.
+    """
+    return [found.span() for found in _pattern(pattern).finditer(text)]
+
+
+def find_all(pattern: str, text: str) -> list[str]:
+    """Return the parts of a text that a pattern matches; see `spans`."""
+    return [text[start:end] for start, end in spans(pattern, text)]
 
 
 def examples(number: int) -> int:

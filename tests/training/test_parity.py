@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 import reference
-import regex
 from conftest import run_command
 from hard_text import hard_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import examples, need
+from oracles import examples, find_all, need
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, count_pretokens
@@ -58,7 +57,7 @@ Words = list[list[bytes]]
 
 
 def split(text: str) -> Words:
-    pretokens = regex.findall(SPLIT_PATTERNS["gpt2"], text)
+    pretokens = find_all(SPLIT_PATTERNS["gpt2"], text)
     return [[bytes([byte]) for byte in pretoken.encode()] for pretoken in pretokens]
 
 

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 import reference
-import regex
 from conftest import run_command
 from hard_text import hard_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import examples, need
+from oracles import examples, find_all, need, spans
 
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
 from bpe_tokenizer_tools.patterns.digits import digits_from_the_right
@@ -48,9 +47,12 @@ MANNERS = (
 # -- A naive trainer --------------------------------------------------------------
 
 
+ONE_WORD = r" ?\p{L}+([’']\p{L}+)?"
+
+
 def cut(pattern: str, text: str) -> list[str]:
     """Cut a text where a pattern matches; what is between matches is a piece, too."""
-    ends = {at for found in regex.finditer(pattern, text) for at in found.span()}
+    ends = {at for span in spans(pattern, text) for at in span}
     borders = sorted({0, len(text), *ends})
     return [text[a:b] for a, b in zip(borders, borders[1:])]
 
@@ -95,7 +97,7 @@ def naive(
                 tokens = [bytes([byte]) for byte in part.encode()]
                 for pair in first:
                     tokens = reference.join(tokens, pair)
-                if whole or (len(tokens) == 1 and regex.fullmatch(r" ?\p{L}+([’']\p{L}+)?", part)):
+                if whole or (len(tokens) == 1 and find_all(ONE_WORD, part) == [part]):
                     sequences[-1] += tokens
                 else:
                     sequences.append([])
