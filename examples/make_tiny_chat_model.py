@@ -147,7 +147,8 @@ def train_tokenizer(entries: Sequence[Entry]) -> BPETokenizer:
     spelled = [
         spell(q) for entry in entries for q in entry.questions for spell in (str.lower, str.upper)
     ]
-    tokenizer = BPETokenizer("qwen2", normalizer=None).train(  # llama.cpp has no normalizer
+    # llama.cpp has no normalizer, and a GGUF file says what to add around a text: nothing.
+    tokenizer = BPETokenizer("qwen2", normalizer=None, surround="bos").train(
         [*texts, *spelled, *FOLLOW_UPS, *SYSTEM_PROMPTS, "system\nuser\nassistant\n"],
         VOCAB_SIZE,
         special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
