@@ -530,9 +530,11 @@ class _Unicode:
             for found in unlike[kind].finditer(every, start, stop):
                 first, end = found.span()
                 self.changed.append(_Run(first, end, kind))
-                self.unchanged[kind].append((start, first))
+                if start < first:
+                    self.unchanged[kind].append((start, first))
                 start = end
-            self.unchanged[kind].append((start, stop))
+            if start < stop:
+                self.unchanged[kind].append((start, stop))
         assigned = (run for run in self.changed if run.kind != "Cn")
         unknown = regex.compile(r"\p{Cn}")
         self.is_newer = any(unknown.search(every, run.start, run.stop) for run in assigned)
@@ -599,10 +601,14 @@ _ABOVE_FFFF = re.compile("[\U00010000-\U0010ffff]")
 _unicode = functools.cache(_Unicode)  # takes 25 ms, once there is text that is not ASCII
 
 
-def _nearest(spans: Iterable[_Span], point: int, low: int, high: int) -> int | None:
-    """Return the code point in some spans that is nearest to one, of those from low to high."""
-    clipped = ((max(start, low), min(stop, high)) for start, stop in spans)
-    ends = [at for start, stop in clipped if start < stop for at in (start, stop - 1)]
+def _nearest(spans: list[_Span], point: int, low: int, high: int) -> int | None:
+    """Return the code point in spans that is nearest to one in none, of those from low to high.
+
+    The spans are in order, and `point` is one of those from low to high.
+    """
+    after = bisect.bisect_left(spans, (point,))
+    ends = [stop - 1 for _, stop in spans[after - 1 : after] if stop > low]
+    ends += [start for start, _ in spans[after : after + 1] if start < high]
     return min(ends, key=lambda at: abs(at - point), default=None)
 
 
