@@ -218,7 +218,6 @@ check_writable = bpe_tokenizer._check_writable
 stdin_text = bpe_tokenizer._stdin_text
 parse_special_token = bpe_tokenizer._parse_special_token
 import_optional = bpe_tokenizer._import_optional
-is_installed = bpe_tokenizer._is_installed
 
 # Steps of a tokenizer
 allowed = BPETokenizer._allowed
