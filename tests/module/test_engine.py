@@ -144,10 +144,11 @@ def test_an_engine_of_another_version_is_an_error(version: str | None, tmp_path:
 def test_an_engine_without_its_first_file_is_an_error(tmp_path: Path) -> None:
     package_with(tmp_path, native_source()).with_name("__init__.py").unlink()
     code = f"""
-        import sys
+        import os, sys
         import regex
         # A whole engine that is installed would be found before a folder without __init__.py.
-        sys.path[:] = [path for path in sys.path if "-packages" not in path]
+        whole = "_bpe_tokenizer/__init__.py"
+        sys.path[:] = [path for path in sys.path if not os.path.exists(os.path.join(path, whole))]
         sys.meta_path[:] = [find for find in sys.meta_path if "editable" not in repr(find)]
         sys.path.append({str(ROOT)!r})
     """
