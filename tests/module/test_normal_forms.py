@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import regex
-from conftest import ROOT
+from conftest import EITHER_ENGINE, ROOT
 from oracles import examples, need
 
 import bpe_tokenizer
@@ -98,6 +98,7 @@ def test_some_pairs_and_triples_are_normalized_as_in_huggingface(form: str) -> N
     assert not differing(form, triples(examples(20_000)))
 
 
+@EITHER_ENGINE  # each compares both
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_all_pairs_and_many_triples_are_normalized_as_in_huggingface(form: str) -> None:
@@ -180,6 +181,7 @@ def pythons() -> list[Path]:
     return sorted(versions.glob("3.1[0-9].*/bin/python"))
 
 
+@EITHER_ENGINE  # the program uses Python's alone
 @pytest.mark.slow
 def test_every_python_and_unicode_18_normalize_alike(tmp_path: Path) -> None:
     order = random.Random(0)
