@@ -2338,8 +2338,18 @@ _SEQUENCES = {  # field -> the key of a Sequence's components
 
 
 def _is_plain(data: Mapping[str, Any]) -> bool:
-    """Return True for the format of formats/plain.py, which isn't tokenizer.json."""
-    return isinstance(data.get("vocab"), (dict, list)) or "split_pattern" in data
+    """Return True for the formats of formats/plain.py, which aren't tokenizer.json."""
+    is_flat = isinstance(data.get("vocab"), (dict, list)) or "split_pattern" in data
+    return is_flat or _is_reference(data)
+
+
+def _is_reference(data: Mapping[str, Any]) -> bool:
+    """Return True for the tokenizer.json of the reference program; see `_read_reference`."""
+    special = data.get("special_tokens") or {}
+    has_objects = isinstance(special, dict) and all(isinstance(v, dict) for v in special.values())
+    has_components = any(data.get(field) is not None for field in _SEQUENCES)
+    is_typed = data.get("type") == "BPE" and isinstance(data.get("model"), dict)
+    return is_typed and has_objects and not has_components
 
 
 # The keys of each object in a tokenizer.json, as "key:type key:type|null"; the objects in a field
@@ -2646,6 +2656,152 @@ def _read_template(step: _JsonReader, added: Container[int | None]) -> _Template
     for field in ("single", "pair"):
         _read_pieces(step, field)  # is all of it right?
     return tuple(sides[0]), tuple(sides[1])
+
+
+# -- Files of the reference program -------------------------------------------
+# The program that this library succeeds wrote a tokenizer.json of its own:
+#
+#     {"version": "1.0", "type": "BPE", "split_pattern": "...",
+#      "model": {"type": "BPE", "vocab": {"a": 97, ...}, "merges": ["t h", ...]},
+#      "special_tokens": {"<|end|>": {"id": 300, "content": "<|end|>"}}, "added_tokens": [...]}
+#
+# Text is normalized to NFC, and `add_special_tokens` adds bos and eos.  A tutorial's function
+# `save_tokenizer` wrote the same without split_pattern.
+
+_REFERENCE_KEYS = (
+    "version:str type:str model:dict split_pattern:str|null special_tokens:dict|null "
+    "added_tokens:list|null@added truncation:null padding:null "
+) + " ".join(f"{field}:null" for field in _SEQUENCES)
+
+
+def _read_reference(
+    data: _JsonReader, config: _JsonReader, pattern: str | None, given: Iterable[AddedToken]
+) -> Definition:
+    """Read a tokenizer.json of the reference program, with the ids that it gave.
+
+    `config` is tokenizer_config.json.  A `pattern` is for a file without one, and `given` are
+    special tokens of the caller's.
+    """
+    _check_keys(data, _REFERENCE_KEYS, _KEYS)
+    model = _JsonReader(data.get("model", dict), data.path, "model")
+    _check_keys(model, _KEYS["model"])
+    _refuse_options(model)
+    ids = dict(model.get("vocab", dict))
+    special = _reference_tokens(data, ids, given)
+    _check_overwritten(data, model, special)
+    ids.update({content: cast("int", token.id) for content, token in special.items()})
+    ordinary = {token: id_ for token, id_ in ids.items() if token not in special}
+    for token in ordinary:
+        if _from_printable(token) is None:
+            raise model.error(f"token {_shorten(token)} is not in the byte alphabet", "vocab")
+    for char, byte in _CHAR_TO_BYTE.items():
+        if char not in ids:
+            raise model.error(f"has no token for byte 0x{byte:02X} ({char!r})", "vocab")
+    standard = {
+        "version": data.data.get("version", "1.0"),
+        "added_tokens": list(map(dataclasses.asdict, special.values())),
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": _BYTE_LEVEL,  # until the pattern takes its place
+        "decoder": _BYTE_LEVEL,
+        "model": {**model.data, "vocab": ids},
+    }
+    definition = _read_definition(_JsonReader(standard, data.path))
+    found = _reference_pattern(data, config, pattern)
+    return dataclasses.replace(definition, split_pattern=found, template="default")
+
+
+def _refuse_options(model: _JsonReader) -> None:
+    """Raise for options of a model that change ids and can't go with a split pattern."""
+    options = ("dropout", "unk_token", "fuse_unk", "byte_fallback", "ignore_merges")
+    for key in (*options, "continuing_subword_prefix", "end_of_word_suffix"):
+        if value := model.data.get(key):
+            raise model.error(f"{_shorten(value)} is not supported beside special_tokens", key)
+
+
+def _reference_tokens(
+    data: _JsonReader, ids: Mapping[str, int], given: Iterable[AddedToken]
+) -> dict[str, AddedToken]:
+    """Return the special tokens by their text; their places in a file must agree."""
+    named = data.child("special_tokens") or _JsonReader({}, data.path)
+    items = [(text, named.at(_shorten(text), item)) for text, item in named.data.items()]
+    items += [(item.get("content", str), item) for item in data.children("added_tokens")]
+    found: dict[str, AddedToken] = {}
+    for text, item in items:
+        _check_keys(item, _KEYS["added"])
+        if item.get("content", str, default=text) != text:
+            raise item.error(f"expected {_shorten(text)}, its key", "content")
+        if not text or _has_surrogate(text):
+            raise item.error("is empty, or not valid Unicode", "content")
+        id_ = item.get("id", int, default=ids.get(text))
+        if type(id_) is not int:
+            raise item.error(f"the id of {_shorten(text)} is missing", "id")
+        flags = {key: value for key, value in item.data.items() if key not in ("content", "id")}
+        known = found.get(text)
+        if known is not None and known.id != id_:
+            raise item.error(f"{_shorten(text)} has the ids {known.id} and {id_}", "id")
+        found[text] = AddedToken(text, id_, **flags)
+    for token in given:
+        if token.id is not None and token.content not in found:
+            found[token.content] = token
+    for text, token in found.items():
+        if ids.get(text, token.id) != token.id:
+            both = f"the id {ids[text]} in model.vocab, and {token.id} here"
+            raise data.error(f"{_shorten(text)} has {both}", "special_tokens")
+    return found
+
+
+def _check_overwritten(
+    data: _JsonReader, model: _JsonReader, special: Mapping[str, AddedToken]
+) -> None:
+    """Raise if a special token took the id of an ordinary one, or its text.
+
+    The reference program let it: text that gives the ordinary token would become the control token.
+    """
+    advice = "train again, here or with an id that no other token has"
+    vocab = model.get("vocab", dict)
+    text_of = {token.id: text for text, token in special.items()}
+    for token, id_ in vocab.items():
+        if type(id_) is int and id_ in text_of and token not in special:
+            problem = f"{_shorten(text_of[id_])} has the id {id_}, as {_shorten(token)} has"
+            problem += ", so ordinary text would become this special token"
+            raise data.error(f"{problem}; {advice}", "special_tokens")
+    made: dict[str, int] = {}  # by merges, with the ids that training gave
+    for i, merge in enumerate(model.get("merges", list)):
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        joined = "".join(map(str, parts)) if isinstance(parts, list) else ""
+        id_ = made.setdefault(joined, len(_CHAR_TO_BYTE) + len(made))
+        if joined in special:
+            problem = f"{_shorten(joined)} (id {special[joined].id}) is also the token of a merge"
+            raise data.error(f"{problem}; {advice}", "special_tokens")
+        if joined not in vocab and id_ in text_of:
+            problem = f"token {_shorten(joined)} is not in model.vocab: its id {id_} became that of"
+            raise model.error(f"{problem} {_shorten(text_of[id_])}; {advice}", f"merges[{i}]")
+
+
+def _reference_pattern(data: _JsonReader, config: _JsonReader, given: str | None) -> str:
+    """Return the split pattern: the file's or the caller's; else the one that `config` names."""
+    name = config.data.get("split_pattern_name")
+    has_none = given is None and data.data.get("split_pattern") is None
+    if has_none and isinstance(name, str) and name in SPLIT_PATTERNS:
+        return SPLIT_PATTERNS[name]
+    return _read_split_pattern(data, given)
+
+
+def _read_split_pattern(data: _JsonReader, given: str | None) -> str:
+    """Return where text is cut; from the file or from the caller, not from both."""
+    written = data.get("split_pattern", str, None, default=None)
+    if written is not None and given is not None:
+        raise ValueError(f"{data.path} carries its own split pattern; leave split_pattern out")
+    if written is None and given is None:
+        problem = 'is missing, so it isn\'t clear where text is cut; pass split_pattern="gpt2"'
+        known = ", ".join(name for name in SPLIT_PATTERNS if name != "gpt2")
+        raise data.error(f"{problem}, another name ({known}) or a regex", "split_pattern")
+    try:
+        pattern = _pattern_named(given or written or "")
+        _splitter(pattern)
+    except (ValueError, RecursionError, regex.error) as error:
+        raise data.error(f"not a regular expression: {error}", "split_pattern") from None
+    return pattern
 
 
 # -- The files beside it ------------------------------------------------------
@@ -4671,6 +4827,11 @@ def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tu
         files = _transactions(file.parent).read_files(_tokenizer_files(file.parent))
     raw = files.pop(file, None)
     data, ready = _engine.read_json(file, raw) if raw is not None else (None, None)
+    if data is not None and _is_reference(data.data):
+        side = _read_side_files(file.parent, files)
+        ready = _read_reference(data, side.config, pattern, tokens)
+        ready, roles, settings, templates = _with_side_files(side, ready)
+        return ready, roles, _without_class(settings), templates, path
     if data is None or _is_plain(data.data):
         formats = _tools("formats", f"{path}: reading another format than tokenizer.json")
         return cast("tuple[Any, ...]", formats.read_parts(path, pattern, tokens))

@@ -23,6 +23,7 @@ import regex
 import tiny_models
 from conftest import EITHER_ENGINE
 from oracles import need
+from reference_program import ReferenceTokenizer, save_tokenizer
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer
@@ -108,6 +109,39 @@ def test_tensors_need_nothing_but_numpy(alone: Path, packages: Path, tmp_path: P
     done = subprocess.run([*PYTHON, code, *given], capture_output=True, encoding="utf-8")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "[[97, 98], [99, 100]] [[1, 1], [1, 1]]\n"
+
+
+LOAD = """
+import json, sys; sys.path[:0] = sys.argv[1:3]
+import bpe_tokenizer
+texts = json.loads(sys.argv[5])
+for folder, pattern in ((sys.argv[3], None), (sys.argv[4], "gpt2")):
+    made = bpe_tokenizer.BPETokenizer.from_pretrained(folder, split_pattern=pattern)
+    made.save(folder + "-again")
+    again = bpe_tokenizer.BPETokenizer.from_pretrained(folder + "-again")
+    both = [[each.encode(t, True, "all") for t in texts] for each in (made, again)]
+    print(json.dumps([*both, made.normalizer]))
+try:
+    bpe_tokenizer.BPETokenizer.from_pretrained(sys.argv[4])
+except bpe_tokenizer.FileFormatError as error:
+    print(error)
+"""
+
+
+def test_folders_of_the_reference_program(alone: Path, packages: Path, tmp_path: Path) -> None:
+    made = ReferenceTokenizer("gpt2").train(TEXT * 3, 30)
+    made.add_special({"<|b|>": 286, "<|e|>": 900})
+    saved = made.save(tmp_path / "class")
+    tutorial = save_tokenizer(made, tmp_path / "tutorial")
+    texts = [TEXT, "cafe\u0301 <|b|>the hat", ""]
+    given = [*map(str, (alone, packages, saved, tutorial)), json.dumps(texts)]
+    done = subprocess.run([*PYTHON, LOAD, *given], capture_output=True, encoding="utf-8")
+    assert (done.returncode, done.stderr) == (0, "")
+    *loaded, error = done.stdout.splitlines()
+    around = [made.encode(text, True, True) for text in texts]
+    plain = [made.encode(text, False, True) for text in texts]  # no file says which token is bos
+    assert [*map(json.loads, loaded)] == [[around, around, "NFC"], [plain, plain, "NFC"]]
+    assert "split_pattern: is missing" in error and 'pass split_pattern="gpt2"' in error
 
 
 # -- Commands ---------------------------------------------------------------------

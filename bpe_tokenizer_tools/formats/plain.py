@@ -8,19 +8,19 @@ Tokens are written in the byte alphabet.  `vocab` may also be a list of tokens, 
 within "model", as in a tokenizer.json.  But read as one, the pattern would be ignored and the
 text not cut into bytes.  So the file is read exactly or not at all: all 256 bytes must be
 tokens, and unknown keys are errors.
+
+The module itself reads the form in which the reference program saved: see `_read_reference` there.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import regex
-
 from bpe_tokenizer import (
     GPT2_SPLIT_PATTERN,
-    SPLIT_PATTERNS,
     AddedToken,
     Definition,
     FileFormatError,
@@ -61,7 +61,14 @@ def read(
 
     A `split_pattern` is for a file without one; `special_tokens` are added to the file's own.
     """
-    data = core.JsonReader.open(path)
+    files = read_files(path)
+    data = core.JsonReader.open(path, files.pop(path))
+    side = side_files(path, files)
+    if core.is_reference(data.data):
+        given = itertools.starmap(AddedToken, (special_tokens or {}).items())
+        definition = core.read_reference(data, side.config, split_pattern, given)
+        definition, roles, settings, templates = core.with_side_files(side, definition)
+        return Source({}, roles, core.without_class(settings), templates, definition)
     core.check_keys(data, _KEYS)
     model = data.child("model") or data
     if model is not data:
@@ -83,9 +90,6 @@ def read(
     except ValueError as error:
         raise data.error(str(error), "special_tokens") from None
     _check_size(data, definition)
-    files = read_files(path)
-    del files[path]
-    side = side_files(path, files)
     definition, roles, settings, templates = core.with_side_files(side, definition)
     return Source({}, {**_roles(data), **roles}, settings, templates, definition)
 
@@ -111,18 +115,7 @@ def _check_options(data: core.JsonReader, model: core.JsonReader) -> None:
 
 def _pattern(data: core.JsonReader, given: str | None) -> str:
     """Return where text is cut; from the file or from the caller, not from both."""
-    written = data.get("split_pattern", str, None, default=None)
-    if written is not None and given is not None:
-        raise ValueError(f"{data.path} carries its own split pattern; leave split_pattern out")
-    if written is None and given is None:
-        known = ", ".join(SPLIT_PATTERNS)
-        problem = "is missing, so it isn't clear where text is cut; pass split_pattern"
-        raise data.error(f"{problem}, a regular expression or one of {known}", "split_pattern")
-    try:
-        pattern = core.pattern_named(given or written or "")
-        core.splitter(pattern)
-    except (ValueError, RecursionError, regex.error) as error:
-        raise data.error(f"not a regular expression: {error}", "split_pattern") from None
+    pattern: str = core.read_split_pattern(data, given)
     if data.data.get("pre_tokenizer") is not None:
         cut, prefix_space = _pre_tokenizer(data)
         if prefix_space or cut not in (pattern, core.UNCUT_PATTERN):
