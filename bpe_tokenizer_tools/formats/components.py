@@ -786,6 +786,12 @@ def writable(components: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: one is this library's own.
     """
+    if components["model"].get("all_merges"):
+        raise ValueError(
+            "tokenizer.json cannot hold this tokenizer: its merges make tokens that have no id, "
+            "and tokenizer.json can list only merges of tokens with ids; keep vocab.json and "
+            "merges.txt"
+        )
     marker = components["model"].get("end_of_word_marker")
     if marker:
         raise ValueError(
@@ -1027,14 +1033,17 @@ class ComponentEncoder(core.Encoder):
         self._vocab = {token.decode(): id_ for token, id_ in definition.vocab.items()}
         written = {id_: token for token, id_ in self._vocab.items()}
         skip = len(self._prefix)
-        self._ranks = core.rank_pairs(definition.merges)
-        self._merged = [
-            self._vocab[written[left] + written[right][skip:]] for left, right in definition.merges
-        ]
+        self.tokens = {id_: token.encode() for id_, token in written.items()}
+        merges = definition.merges
+        self._unlisted: dict[int, str] = {}
+        if options.get("all_merges"):  # this library's own: also those of tokens without an id
+            merges = self._number_unlisted(options["all_merges"])
+            written |= self._unlisted
+        self._ranks = core.rank_pairs(merges)
+        self._merged = [self._vocab[written[left] + written[right][skip:]] for left, right in merges]
         chain.check_tokens(definition.added)
         self._written = written
         self._whole = definition.vocab if definition.ignore_merges else {}
-        self.tokens = {id_: token.encode() for id_, token in written.items()}
         added = {token.content: token.id for token in definition.added}
         for token in definition.added:  # one found in normalized text decodes to its form there
             found = self._chain.as_found(token.content) if token.normalized else token.content
@@ -1065,6 +1074,17 @@ class ComponentEncoder(core.Encoder):
                 made = component_twin.make_twin(model, chain.cut, chain.cuts, chain.scanned())
                 self._twin = self._by_characters = made
                 self._engine = made.encoder if made else None
+
+    def _number_unlisted(self, merges: Iterable[tuple[str, str]]) -> list[tuple[int, int]]:
+        """Number the tokens of merges that have no id, after all others; return the merges."""
+        added = (token.id or 0 for token in self._definition.added)
+        free = itertools.count(max([*self._vocab.values(), *added], default=-1) + 1)
+        for left, right in merges:
+            for token in (left, right, left + right):
+                if token not in self._vocab:
+                    self._vocab[token] = number = next(free)
+                    self._unlisted[number] = token
+        return [(self._vocab[left], self._vocab[right]) for left, right in merges]
 
     def encode(self, text: str) -> list[int]:
         """Encode prepared text without added tokens."""
@@ -1099,7 +1119,7 @@ class ComponentEncoder(core.Encoder):
     def _model(self) -> component_twin.Model | None:
         """Return the model of a pre-token, if it is plain BPE over characters."""
         partial = self._byte_fallback and None in self._bytes
-        if self._prefix or self._suffix or self._marker or partial:
+        if self._prefix or self._suffix or self._marker or self._unlisted or partial:
             return None
         return component_twin.Model(
             self._vocab,
@@ -1121,7 +1141,11 @@ class ComponentEncoder(core.Encoder):
         whole = self._whole.get(pretoken)
         if whole is not None:
             return [whole]
-        return self._merge([id_ for id_, _ in self._symbols(pretoken.decode())])
+        ids = self._merge([id_ for id_, _ in self._symbols(pretoken.decode())])
+        if self._unlisted:
+            unknown = cast("int", self._unk_id)
+            return [unknown if id_ in self._unlisted else id_ for id_ in ids]
+        return ids
 
     def _symbols(self, pretoken: str) -> list[tuple[int, int]]:
         """Return the (id, number of bytes) that merging starts from.
@@ -1170,7 +1194,8 @@ class ComponentEncoder(core.Encoder):
                 for i, part in enumerate(piece if piece.encode() not in self._whole else ""):
                     written = (self._prefix if i else "") + part
                     written += self._suffix if i == last else ""
-                    if written not in self._vocab and not self._in_bytes(written):
+                    has_id = self._vocab.get(written) in self.tokens
+                    if not has_id and not self._in_bytes(written):
                         missing[written] = None
         if not missing:
             return ""
@@ -1220,7 +1245,10 @@ class ComponentEncoder(core.Encoder):
         if len(ids) == 1 and self._whole.get(piece.chars.encode()) == ids[0]:
             yield spans[0][0], spans[-1][1]
             return
-        symbols = iter(self._symbols(piece.chars))
+        found = self._symbols(piece.chars)
+        if self._unlisted:  # before they became the unknown token
+            ids = self._merge([id_ for id_, _ in found])
+        symbols = iter(found)
         start = 0
         for id_ in ids:
             part, size = next(symbols)

@@ -18,6 +18,11 @@ starts as ``l o w</w>``, and "w</w>" is a token that no merge makes.  If the mar
 symbol, as in Sennrich's first program, "low" starts as ``l o w </w>``, the bare marker is a
 token, and only merges join it to another.
 
+Some programs, such as those of courses, keep only the tokens into which the merges cut their corpus,
+and `<pad> <bos> <eos> <unk>`.  Merges whose parts were all used up have no id then.  They still
+join, and if a token without an id is left, it is `<unk>`.  A word-level vocabulary with these four
+tokens is read like that; in any other, merges need tokens that are there.
+
 CLIP is both byte-level and word-level.  The two files don't say where text is cut, which tokens
 are special or what goes around a text.  Files of transformers beside them may, by the class name
 in tokenizer_config.json or the model type in config.json: see `_CLASSES`.  Without them, we
@@ -31,8 +36,9 @@ huggingface/tokenizers, models/bpe/model.rs; huggingface/transformers, models/*/
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,6 +96,13 @@ class _Class(NamedTuple):
     pre_tokenizer: Mapping[str, Any] | None = None
 
 
+# What a word-level vocabulary that no file describes calls its special tokens.
+_RESERVED = {
+    "unk_token": "<unk>",
+    "pad_token": "<pad>",
+    "bos_token": "<bos>",
+    "eos_token": "<eos>",
+}
 _GPT2 = _Class(_END_OF_TEXT)
 _ROBERTA = _Class(_ROBERTA_TOKENS, around=("cls_token", "sep_token"))
 _CLIP = _Class(
@@ -179,14 +192,18 @@ def read(
     vocab = _read_vocab(path, files.pop(path))
     if merges_path not in files:
         raise FileFormatError(path, "", f"there is no {merges_path.name} beside it")
-    merges = _read_merges(merges_path, files.pop(merges_path), vocab)
+    raw_merges = files.pop(merges_path)
     found = beside.of(path.parent, files)
     known = None if split_pattern is not None else _known_class(found)
     is_named = known is not None
     byte_level = split_pattern is not None or core.CHAR_TO_BYTE.keys() <= vocab.keys()
-    _check_markers(path, vocab, merges, is_known=byte_level or known is not None)
+    is_partial = not byte_level and known is None and vocab.keys() >= {*_RESERVED.values()}
+    all_merges = _read_merges(merges_path, raw_merges, None if is_partial else vocab)
+    symbols = dict.fromkeys([*vocab, *itertools.chain.from_iterable(all_merges)])
+    _check_markers(path, symbols, all_merges, is_known=byte_level or known is not None)
+    merges = [pair for pair in all_merges if vocab.keys() >= {*pair, "".join(pair)}]
     if known is None and not byte_level:
-        known = _word_level(path, vocab, merges)
+        known = _word_level(path, symbols, all_merges)
     elif known is None:
         known = _plain_byte_level(path, vocab, merges, split_pattern)
     roles, tokens = _tokens(known, found, vocab, is_named, special_tokens or {})
@@ -205,7 +222,10 @@ def read(
             "post_processor": _post_processor(known, found, roles, tokens),
         },
     )
-    definition = _with_marker(path, data, known.marker) if known.is_symbol else None
+    own = {"end_of_word_marker": known.marker} if known.is_symbol else {}
+    if len(merges) < len(all_merges):
+        own["all_merges"] = list(map(list, all_merges))
+    definition = _with_own_options(path, data, own) if own else None
     return Source(data, roles, found.settings, found.side.templates, definition)
 
 
@@ -244,8 +264,9 @@ def _tokens(
     return roles, beside.number(beside.declared(found, roles, given), vocab)
 
 
-def _with_marker(path: Path, data: dict[str, Any], marker: str | None) -> Definition:
-    """Return a definition whose marker is a symbol, which tokenizer.json can't say."""
+def _with_own_options(path: Path, data: dict[str, Any], own: dict[str, Any]) -> Definition:
+    """Return a definition with options of the model that tokenizer.json can't express."""
+    marker = own.get("end_of_word_marker")
     if any(token["content"] == marker for token in data["added_tokens"]):
         raise FileFormatError(
             path,
@@ -255,8 +276,9 @@ def _with_marker(path: Path, data: dict[str, Any], marker: str | None) -> Defini
         )
     definition = core.read_definition(_JsonReader(data, path))
     components: Any = definition.components
-    model = {**components["model"], "end_of_word_marker": marker}
-    return dataclasses.replace(definition, components={**components, "model": model})
+    return dataclasses.replace(
+        definition, components={**components, "model": {**components["model"], **own}}
+    )
 
 
 def _read_vocab(path: Path, raw: bytes) -> dict[str, int]:
@@ -284,7 +306,10 @@ def _read_vocab(path: Path, raw: bytes) -> dict[str, int]:
     return ids
 
 
-def _read_merges(path: Path, raw: bytes, vocab: Mapping[str, int]) -> dict[tuple[str, str], None]:
+def _read_merges(
+    path: Path, raw: bytes, vocab: Mapping[str, int] | None
+) -> dict[tuple[str, str], None]:
+    """Read merges.txt; all tokens in it must be in the vocabulary, if one is given."""
     try:
         lines = raw.decode().split("\n")  # other line ends may be in tokens
     except UnicodeDecodeError as error:
@@ -302,27 +327,29 @@ def _read_merges(path: Path, raw: bytes, vocab: Mapping[str, int]) -> dict[tuple
             )
         left, right = parts
         for token in (left, right, left + right):
-            if token not in vocab:
-                raise FileFormatError(
-                    path, f"line {number}", f"token {shorten(token)} is not in the vocabulary"
-                )
+            if vocab is not None and token not in vocab:
+                problem = f"token {shorten(token)} is not in the vocabulary"
+                raise FileFormatError(path, f"line {number}", problem)
         merges.pop((left, right), None)  # given twice, the later rank counts, as in HuggingFace
         merges[left, right] = None
     return merges
 
 
 def _word_level(
-    path: Path, vocab: Mapping[str, int], merges: Mapping[tuple[str, str], None]
+    path: Path, symbols: Iterable[str], merges: Mapping[tuple[str, str], None]
 ) -> _Class:
-    """Return the class of a word-level vocabulary that no file describes."""
-    found = [marker for marker in _MARKERS if any(token.endswith(marker) for token in vocab)]
+    """Return the class of a word-level vocabulary that no file describes.
+
+    `symbols` are its tokens, and the parts of merges.
+    """
+    found = [marker for marker in _MARKERS if any(symbol.endswith(marker) for symbol in symbols)]
     if len(found) == 1:
-        marker, roles = found[0], {"unk_token": "<unk>"}
-        if marker in vocab and not _suffixed(marker, vocab, merges):
+        marker = found[0]
+        if marker in symbols and not _suffixed(marker, symbols, merges):
             # White space as Python's str.split and re have it.
             cut = {"type": "Split", "pattern": {"Regex": r"[\s\x1c-\x1f]"}, "behavior": "Removed"}
-            return _Class(roles, marker=marker, is_symbol=True, pre_tokenizer=cut)
-        return _Class(roles, marker=marker, pre_tokenizer={"type": "WhitespaceSplit"})
+            return _Class(_RESERVED, marker=marker, is_symbol=True, pre_tokenizer=cut)
+        return _Class(_RESERVED, marker=marker, pre_tokenizer={"type": "WhitespaceSplit"})
     what = "tokens end in both </w> and </eow>" if found else "no token ends in </w> or </eow>"
     raise FileFormatError(
         path,
@@ -333,16 +360,16 @@ def _word_level(
 
 
 def _suffixed(
-    marker: str, vocab: Mapping[str, int], merges: Mapping[tuple[str, str], None]
+    marker: str, symbols: Iterable[str], merges: Mapping[tuple[str, str], None]
 ) -> list[str]:
-    """Return the tokens of one character and the marker that no merge makes: it is a suffix."""
+    """Return the symbols of one character and the marker that no merge makes: it is a suffix."""
     made = {left + right for left, right in merges}
     size = 1 + len(marker)
-    return [t for t in vocab if len(t) == size and t.endswith(marker) and t not in made]
+    return [t for t in symbols if len(t) == size and t.endswith(marker) and t not in made]
 
 
 def _check_markers(
-    path: Path, vocab: Mapping[str, int], merges: Mapping[tuple[str, str], None], is_known: bool
+    path: Path, symbols: Iterable[str], merges: Mapping[tuple[str, str], None], is_known: bool
 ) -> None:
     """Raise for merges of a bare marker if text can't contain one.
 
@@ -352,7 +379,7 @@ def _check_markers(
         used = next((pair for pair in merges if marker in pair), None)
         if used is None or any(left + right == marker for left, right in merges):
             continue
-        suffixed = _suffixed(marker, vocab, merges)
+        suffixed = _suffixed(marker, symbols, merges)
         if not (is_known or suffixed):
             continue
         reason = (
@@ -370,7 +397,7 @@ def _check_markers(
 
 
 def _plain_byte_level(
-    path: Path, vocab: Mapping[str, int], merges: Mapping[tuple[str, str], None], given: str | None
+    path: Path, vocab: Mapping[str, int], merges: Iterable[tuple[str, str]], given: str | None
 ) -> _Class:
     """Return the class of a byte-level vocabulary that no file describes."""
     if given is not None:
