@@ -1710,16 +1710,21 @@ class _MergeLearner:
     """Learns merges from pre-token counts.
 
     A token under training is one character, `chr` of its number: base bytes are numbered 0 to 255
-    in the order of the byte alphabet, then merged tokens by age.  A pre-token is then a `str`, a
+    in the order of the `alphabet`, then merged tokens by age.  A pre-token is then a `str`, a
     pair is a `str` of two characters that sorts as ties require, and merging a pair in a word,
     leftmost first and without overlap, is what `str.split` and `str.join` do, at the speed of C.
     """
 
-    def __init__(self, counts: Mapping[bytes, int], max_token_length: int | None) -> None:
-        self._token = [bytes([byte]) for byte in _ALPHABET]  # number -> bytes
+    def __init__(
+        self,
+        counts: Mapping[bytes, int],
+        max_token_length: int | None,
+        alphabet: bytes = _ALPHABET,
+    ) -> None:
+        self._token = [bytes([byte]) for byte in alphabet]  # number -> bytes
         self._number = {token: number for number, token in enumerate(self._token)}
         self._limit = max_token_length or sys.maxsize
-        ranks = bytes.maketrans(_ALPHABET, bytes(range(256)))
+        ranks = bytes.maketrans(alphabet, bytes(range(256)))
         words = [(word, count) for word, count in counts.items() if len(word) > 1 and count > 0]
         self._words = [pretoken.translate(ranks).decode("latin-1") for pretoken, _ in words]
         self._freqs = [count for _, count in words]
@@ -2122,7 +2127,7 @@ class _Engine:
 
     encoder: Callable[[Definition], _Encoder] = _Encoder
     counter: Callable[[_Pipeline, int, _Advance], _PretokenCounter] = _PretokenCounter
-    learner: Callable[[Mapping[bytes, int], int | None], _MergeLearner] = _MergeLearner
+    learner: Callable[..., _MergeLearner] = _MergeLearner
     fill_rows: Callable[[list[list[int]], Any, Any, int, bool], None] = _fill_rows
     spans_of: Callable[[Iterable[str]], Callable[[str, int, int], Iterable[_Span]]] = _spans_of
     shown: Callable[[Callable[[int], str], int], _Shown] = _Shown
@@ -5038,8 +5043,9 @@ class BPETokenizer:
             surround: as for the constructor; None keeps the current one.
             style: "sentencepiece" takes `byte_fallback` and `character_coverage`; see
                 docs/sentencepiece.md.
-            ties: which of equally frequent pairs to merge: HuggingFace's choice, the "greatest",
-                or the "first" in the text (docs/ties.md).
+            ties: which of equally frequent pairs to merge: HuggingFace's choice, the "greatest" by
+                bytes, the "greatest-printable", the one of the "smallest-ids", or the "first" in
+                the text (docs/ties.md).
             superwords, parity: see docs/superwords.md and docs/parity.md.
 
         Raises ValueError if the corpus is empty, the vocabulary too small, or an id taken; also the
@@ -5057,11 +5063,13 @@ class BPETokenizer:
         if self._definition.components is not None:
             problem = "only byte-level BPE with one split pattern can be trained like this"
             raise ValueError(f"{problem}; make a new tokenizer, or pass style='sentencepiece'")
-        make = _engine.learner if ties == "huggingface" else _tools("training.ties").learner(ties)
         named = _as_added_tokens(special_tokens)
         names = {token.content for token in named}
         old = self._now
         empty = _new_definition(old._definition.split_pattern, old._definition.normalizer, rule)
+        make = _engine.learner
+        if ties != "huggingface":
+            make = _tools("training.ties").learner(ties, b"".join(empty.vocab))
         tokens = [token for token in old._definition.added if token.content not in names] + named
         contents = [token.content for token in _with_added_tokens(empty, tokens).added]
         _check_sizes(vocab_size, 256 + len(contents), min_frequency, max_token_length)

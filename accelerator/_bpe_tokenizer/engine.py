@@ -548,8 +548,13 @@ class NativeCounter(core._PretokenCounter):
 class NativeLearner(core._MergeLearner):
     """Learns merges from pre-token counts in C."""
 
-    def __init__(self, counts: Mapping[bytes, int], max_token_length: int | None) -> None:
-        self._counts, self._max_length = counts, max_token_length
+    def __init__(
+        self,
+        counts: Mapping[bytes, int],
+        max_token_length: int | None,
+        alphabet: bytes = core._ALPHABET,
+    ) -> None:
+        self._counts, self._max_length, self._alphabet = counts, max_token_length, alphabet
 
     def learn(
         self,
@@ -568,13 +573,13 @@ class NativeLearner(core._MergeLearner):
 
         plain = type(self._counts) in (dict, core.PretokenCounts, native.PretokenCounter)
         counts: Any = self._counts if plain else dict(self._counts.items())
-        options = core._ALPHABET, n_tokens, min_frequency, self._max_length, forbidden, tell
+        options = self._alphabet, n_tokens, min_frequency, self._max_length, forbidden, tell
         try:
             return core._Learned(*native.learn_merges(counts, *options))
         except (OverflowError, TypeError):  # too large, or numbers of another type than int
             if begun:
                 raise
-            super().__init__(self._counts, self._max_length)
+            super().__init__(self._counts, self._max_length, self._alphabet)
             return super().learn(n_tokens, min_frequency, forbidden, advance)
 
 

@@ -20,6 +20,7 @@ from bpe_tokenizer_tools.formats import loaders
 from bpe_tokenizer_tools.patterns.digits import digits_from_the_right
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.text import say, visible
+from bpe_tokenizer_tools.training.ties import RULES
 
 _INFO, _TRAIN, _CHAT = (core.COMMANDS[name] for name in ("info", "train", "chat"))
 
@@ -102,8 +103,8 @@ def _train_options(add: Callable[..., Any]) -> None:
     around += "with --add-special-tokens, and only bos in other libraries, which add it to prompts"
     add("--surround", choices=core.SURROUND, default="default", help=around)
     add("--max-token-length", type=int, metavar="N", help="maximum token length in bytes")
-    ties = "huggingface", "greatest", "first"
-    add("--ties", choices=ties, default=ties[0], help="which of equally frequent pairs goes first")
+    equal = "which of equally frequent pairs to merge"
+    add("--ties", choices=RULES, default=RULES[0], help=equal)
     words = "vocabulary size from which to learn tokens of several words; 'auto' chooses it"
     superword_options(add, words)
     alike = "balance languages: a corpus for each, as LANGUAGE=FILE, instead of --corpus"

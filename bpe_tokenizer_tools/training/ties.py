@@ -1,14 +1,19 @@
 """Other rules for ties in training: which of several most frequent pairs is merged next.
 
-HuggingFace's rule is in bpe_tokenizer.py.  Courses and small programs have two others:
+HuggingFace's rule is in bpe_tokenizer.py.  Courses, articles and small programs have others:
 
 - "greatest" takes the pair whose two tokens, as a tuple of bytes, compare greater:
   ``max(counts, key=lambda pair: (counts[pair], pair))``.
+- "greatest-printable" is the same expression where tokens are strings, in GPT-2's printable form.
+- "smallest-ids" takes the least of ``(-counts[pair], pair)``, where a pair is two ids.
 - "first" takes the pair whose first occurrence in the text, as merged so far, is the earliest:
   ``max(counts, key=counts.get)``, where `counts` was filled by walking through the text.
 
-Both define a trainer that counts all pairs again after each merge.  The learner here learns the
-same merges, but updates its counts, and finds the most frequent pair with a heap.
+All define a trainer that counts all pairs again after each merge.  The learners here learn the
+same merges, but update their counts, and find the most frequent pair with a heap.
+
+HuggingFace's rule is about ids, too: those of a trainer that numbers the bytes by their printable
+characters.  So the learner of that rule serves "smallest-ids", with the bytes in another order.
 """
 
 from __future__ import annotations
@@ -20,19 +25,32 @@ from typing import Any
 
 from bpe_tokenizer_tools import core
 
-_INVERTED = bytes(range(255, -1, -1))
+RULES = ("huggingface", "greatest", "greatest-printable", "smallest-ids", "first")
+_FALLING = bytes(range(255, -1, -1))
+_INVERTED = {
+    "greatest": _FALLING,
+    "greatest-printable": bytes.maketrans(core.ALPHABET, _FALLING),
+}
 _END = "\u0100"  # sorts after every inverted byte, so that b"ab" comes before b"a"
 
 
-def learner(ties: str) -> Callable[[Mapping[bytes, int], int | None], core.MergeLearner]:
-    """Return a factory of learners that follow a rule: counts, maximum token length -> learner."""
-    if ties not in ("greatest", "first"):
-        raise ValueError(f"ties must be huggingface, greatest or first, got {core.shorten(ties)}")
+def learner(
+    ties: str, alphabet: bytes
+) -> Callable[[Mapping[bytes, int], int | None], core.MergeLearner]:
+    """Return a factory of learners that follow a rule: counts, maximum token length -> learner.
+
+    `alphabet` has the 256 bytes in the order of their ids.
+    """
+    if ties not in RULES:
+        known = f"{', '.join(RULES[:-1])} or {RULES[-1]}"
+        raise ValueError(f"ties must be {known}, got {core.shorten(ties)}")
+    if ties == "smallest-ids":
+        return functools.partial(core.engine().learner, alphabet=alphabet)
     return functools.partial(_RuledLearner, ties)
 
 
 class _RuledLearner(core.MergeLearner):
-    """Learns merges by another rule for ties than HuggingFace's.
+    """Learns merges by a rule for ties that isn't about the order of ids.
 
     The heap's entries are (-count, key, pair, where).  Among equal counts the smallest key wins.
     An entry starts with an empty key, which sorts before all others.  It gets its key when it
@@ -56,6 +74,7 @@ class _RuledLearner(core.MergeLearner):
         super().__init__(counts, max_token_length)
         self._key: Callable[[str, list[int]], tuple[Any, ...]]
         self._key = self._place if ties == "first" else self._inverted
+        self._inverting = _INVERTED.get(ties, b"")
         self._queue: list[tuple[int, tuple[Any, ...], str, list[int]]] = []
 
     def _count_pairs(self) -> None:
@@ -81,7 +100,7 @@ class _RuledLearner(core.MergeLearner):
 
     def _inverted(self, pair: str, where: list[int]) -> tuple[str, str]:
         """Return the pair's bytes in a form that sorts in reverse."""
-        left, right = (self._token[ord(token)].translate(_INVERTED) for token in pair)
+        left, right = (self._token[ord(token)].translate(self._inverting) for token in pair)
         return left.decode("latin-1") + _END, right.decode("latin-1") + _END
 
     def _place(self, pair: str, where: list[int]) -> tuple[int, int]:

@@ -8,6 +8,7 @@ the course, whose own text and reference merges are read then.
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 import os
 import unicodedata
@@ -28,7 +29,12 @@ import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, PretokenCounts, count_pretokens
 from bpe_tokenizer_tools.training import ties as rules
 
-RULES = {"greatest": reference.greatest, "first": reference.first}
+RULES = {
+    "greatest": reference.greatest,
+    "greatest-printable": reference.greatest_printable,
+    "smallest-ids": reference.smallest_ids,
+    "first": reference.first,
+}
 COURSE = os.environ.get("BPE_TOKENIZER_CS336")
 UNSPLIT = r"(?s:.+)"
 END = "<|endoftext|>"
@@ -138,6 +144,23 @@ def test_equals_the_naive_trainer_on_counts(
     assert train(counts=counts, n_tokens=60, special_tokens=special, ties=ties).merges == expected
 
 
+@pytest.mark.parametrize("corpus", ["english", "code", "multi", "ties"])
+def test_every_rule_equals_the_naive_trainer_and_differs_from_the_others(
+    corpora: Callable[[str], str], corpus: str
+) -> None:
+    if corpus == "ties":  # all words of four letters, once each
+        text = " ".join("".join(word) for word in itertools.product("abĀé", repeat=4))
+    elif corpus == "multi":
+        text = "\n".join(part[:80] for part in corpora("multi").split(END))
+    else:
+        text = corpora(corpus)[:2_500]
+    pretokens = cut([text], "gpt2")
+    expected = {ties: reference.train_by(rule, pretokens, 120) for ties, rule in RULES.items()}
+    for ties, merges in expected.items():
+        assert train(iter([text]), 120, ties=ties).merges == merges
+    assert len({tuple(merges) for merges in expected.values()}) == len(RULES)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["gpt2", "cl100k", UNSPLIT])
 @pytest.mark.parametrize("ties", RULES)
@@ -167,19 +190,63 @@ def test_bytes_are_compared_not_ids_or_characters() -> None:
     assert learned == [(b"a", b"b"), (b"c", b"\n"), (b"ab", b"c"), (b"a", b"c")]
 
 
+def test_printable_strings_are_compared_not_bytes() -> None:
+    # A newline is written Ċ, greater than every letter; "\xad" is written Ń, and "\xae" is "®".
+    counts = {b"\nb": 2, b"zb": 2, b"yy": 9}
+    assert train(counts=counts, n_tokens=2, ties="greatest").merges[1] == (b"z", b"b")
+    assert train(counts=counts, n_tokens=2, ties="greatest-printable").merges[1] == (b"\n", b"b")
+    counts = {b"\xad\xad": 2, b"\xae\xae": 2}
+    assert train(counts=counts, n_tokens=1, ties="greatest").merges == [(b"\xae", b"\xae")]
+    merges = train(counts=counts, n_tokens=1, ties="greatest-printable").merges
+    assert merges == [(b"\xad", b"\xad")]
+    # A longer string is greater than its beginning, here as among bytes.
+    counts = {b"ab": 9, b"abc": 2, b"ac": 2}
+    merges = train(counts=counts, n_tokens=3, ties="greatest-printable").merges
+    assert merges == [(b"a", b"b"), (b"ab", b"c"), (b"a", b"c")]
+
+
+def test_ids_are_compared_as_they_are_here() -> None:
+    # Byte 10 has the smallest id, though its character is the greatest; merged tokens have greater
+    # ids than all bytes, and the older the smaller.
+    counts = {b"yz": 9, b"ab": 5, b"yzc": 2, b"abc": 2, b"~c": 2, b"\nx": 2}
+    tokenizer = train(counts=counts, n_tokens=6, ties="smallest-ids")
+    assert tokenizer.merges == [
+        (b"y", b"z"),
+        (b"a", b"b"),
+        (b"\n", b"x"),
+        (b"~", b"c"),
+        (b"yz", b"c"),
+        (b"ab", b"c"),
+    ]
+    # Special tokens among them move ids up, but don't change which is the smaller.
+    special = {"<s>": 257, "</s>": 259}
+    around = train(counts=counts, n_tokens=6, special_tokens=special, ties="smallest-ids")
+    assert around.merges == tokenizer.merges
+    ids = around.convert_tokens_to_ids(["yz", "ab", "Ċx", "~c", "yzc", "abc"])
+    assert ids == [256, 258, 260, 261, 262, 263]
+
+
+@pytest.mark.parametrize("ties", ["huggingface", *RULES])
+def test_a_special_token_is_not_made_by_merging(ties: str) -> None:
+    counts = {b"ab": 9, b"abc": 3}
+    merges = train(counts=counts, n_tokens=9, special_tokens=["ab"], ties=ties).merges
+    assert merges == [(b"b", b"c"), (b"a", b"bc")]
+
+
 def test_first_follows_the_text_and_the_others_do_not() -> None:
     corpus = ["cd ab", "ab cd"]
     there, back = (
         train(iter(texts), 1, r"\w+|\s+", ties="first") for texts in (corpus, corpus[1:])
     )
     assert (there.merges, back.merges) == ([(b"c", b"d")], [(b"a", b"b")])
-    for ties in ("huggingface", "greatest"):
+    for ties in ("huggingface", "greatest", "greatest-printable", "smallest-ids"):
         merges = train(iter(corpus), 9, r"\w+|\s+", ties=ties).merges
         assert train(iter(corpus[::-1]), 9, r"\w+|\s+", ties=ties).merges == merges
 
 
 def test_an_unknown_rule_is_refused() -> None:
-    with pytest.raises(ValueError, match="ties must be huggingface, greatest or first, got 'sm"):
+    known = "huggingface, greatest, greatest-printable, smallest-ids or first"
+    with pytest.raises(ValueError, match=f"ties must be {known}, got 'smallest'"):
         train("ab ab", ties="smallest")
     with pytest.raises(ValueError, match="ties='first' works only with style='byte-level'"):
         BPETokenizer().train("ab ab", 300, verbose=False, style="sentencepiece", ties="first")
@@ -224,7 +291,8 @@ def test_counts_that_lost_the_order_are_refused(tmp_path: Path) -> None:
     counts = count_pretokens(iter(corpus), normalizer=None)
     with pytest.raises(ValueError, match=r"order of the text.*count_pretokens\(\.\.\., in_order=T"):
         train(counts=counts, ties="first")
-    assert train(counts=counts, ties="greatest") == train(iter(corpus), ties="greatest")
+    for ties in ("greatest", "greatest-printable", "smallest-ids"):
+        assert train(counts=counts, ties=ties) == train(iter(corpus), ties=ties)
     ordered = count_pretokens(iter(corpus), normalizer=None, in_order=True)
     expected = train(iter(corpus), ties="first")
     assert train(counts=ordered, ties="first") == expected
@@ -286,7 +354,8 @@ def test_the_command_refuses_other_rules_and_counts_without_order(
 ) -> None:
     command = ["train", "--output", tmp_path / "out", "--quiet"]
     status, _, err = run_command(capsys, *command, "--corpus", "x", "--ties", "least")
-    assert (status, "'huggingface', 'greatest', 'first'" in err) == (2, True)
+    known = "'huggingface', 'greatest', 'greatest-printable', 'smallest-ids', 'first'"
+    assert (status, known in err) == (2, True)
     count_pretokens("mb ab").save(tmp_path / "counts.json")
     options = ["--counts", tmp_path / "counts.json", "--ties", "first"]
     status, _, err = run_command(capsys, *command, *options)
@@ -334,7 +403,7 @@ def test_the_courses_reference_result() -> None:
     assert set(vocab.values()) == {bytes(backward[char] for char in token) for token in written}
 
 
-@pytest.mark.parametrize("ties", RULES)
+@pytest.mark.parametrize("ties", ["greatest", "greatest-printable", "first"])
 def test_a_step_looks_at_few_pairs(
     corpora: Callable[[str], str], ties: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,7 +435,7 @@ def test_special_tokens_end_documents_and_are_never_merged(corpora: Callable[[st
     counts = count_pretokens(iter([part]), special_tokens=[END], normalizer=None)
     words = [([bytes([b]) for b in word], n) for word, n in counts.items()]
     for pair in train(iter([part]), 80, special_tokens=[END], ties="greatest").merges:
-        assert pair == reference.greatest(reference.count_pairs(words))
+        assert pair == reference.greatest(reference.count_pairs(words), {})
         words = [(reference.join(parts, pair), n) for parts, n in words]
 
 

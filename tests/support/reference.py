@@ -142,18 +142,39 @@ def encode(pretoken: bytes, merges: Iterable[Pair]) -> list[bytes]:
         parts[i : i + 2] = [parts[i] + parts[i + 1]]
 
 
-def greatest(counts: dict[Pair, int]) -> Pair:
+def printable(token: bytes) -> str:
+    """Write a token in GPT-2's printable form: one character for each byte."""
+    return "".join(chr(byte_order(byte)) for byte in token)
+
+
+def greatest(counts: dict[Pair, int], ids: dict[bytes, int]) -> Pair:
     """Choose as in the course CS336: of the most frequent pairs, the lexicographically greatest."""
     return max(counts, key=lambda pair: (counts[pair], pair))
 
 
-def first(counts: dict[Pair, int]) -> Pair:
+def greatest_printable(counts: dict[Pair, int], ids: dict[bytes, int]) -> Pair:
+    """Choose as programs do whose tokens are printable strings: the greatest (count, pair).
+
+    This stands for the rule of the reference program.
+    """
+    return max(counts, key=lambda pair: (counts[pair], (printable(pair[0]), printable(pair[1]))))
+
+
+def smallest_ids(counts: dict[Pair, int], ids: dict[bytes, int]) -> Pair:
+    """Choose as programs do that keep (-count, (left id, right id)) in a heap: the smallest.
+
+    This stands for the rule of the article on heap-based training.
+    """
+    return min(counts, key=lambda pair: (-counts[pair], (ids[pair[0]], ids[pair[1]])))
+
+
+def first(counts: dict[Pair, int], ids: dict[bytes, int]) -> Pair:
     """Choose as minbpe does: of the most frequent pairs, the one that was counted first."""
     return max(counts, key=lambda pair: counts[pair])
 
 
 def train_by(
-    choose: Callable[[dict[Pair, int]], Pair],
+    choose: Callable[[dict[Pair, int], dict[bytes, int]], Pair],
     pretokens: Iterable[bytes],
     n_tokens: int,
     min_frequency: int = 1,
@@ -162,10 +183,12 @@ def train_by(
 ) -> list[Pair]:
     """Learn merges until `n_tokens` tokens are new, from all pre-tokens of a text in their order.
 
-    No counts are kept: each step walks through the text again.
+    No counts are kept: each step walks through the text again.  Ids are those of a program that
+    numbers byte b with b, and new tokens in the order learned.
 
     Args:
-        choose: picks the next pair from the counts, which are in order of first occurrence.
+        choose: picks the next pair from the counts, which are in order of first occurrence, and
+            the ids of all tokens.
         pretokens: all of them, as often as they occur.
         n_tokens: how many tokens to make beyond the 256 bytes.
         min_frequency: stop at pairs that occur less often.
@@ -173,9 +196,9 @@ def train_by(
         forbidden: byte strings that no merge may make.
     """
     text = [[bytes([byte]) for byte in pretoken] for pretoken in pretokens]
-    tokens = {bytes([byte]) for byte in range(256)}
+    ids = {bytes([byte]): byte for byte in range(256)}
     merges: list[Pair] = []
-    while len(tokens) < 256 + n_tokens:
+    while len(ids) < 256 + n_tokens:
         counts: dict[Pair, int] = {}
         for parts in text:
             for pair in zip(parts, parts[1:]):
@@ -185,10 +208,10 @@ def train_by(
                     counts[pair] = counts.get(pair, 0) + 1
         if not counts:
             break
-        pair = choose(counts)
+        pair = choose(counts, ids)
         if counts[pair] < min_frequency:
             break
-        tokens.add(pair[0] + pair[1])
+        ids.setdefault(pair[0] + pair[1], len(ids))
         merges = [merge for merge in merges if merge != pair] + [pair]
         text = [join(parts, pair) for parts in text]
     return merges
