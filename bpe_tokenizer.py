@@ -78,7 +78,18 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypedDict, cast, overload
+from typing import (
+    IO,
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    TypedDict,
+    TypeVar,
+    cast,
+    overload,
+)
 
 try:
     import regex
@@ -342,13 +353,39 @@ def _shorten(value: object, limit: int = 60) -> str:
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."
 
 
-def _warn(message: str) -> None:
+def _warn(message: str, kind: type[Warning] = UserWarning) -> None:
     """Warn the caller of this module and the tools."""
     level, frame = 2, sys._getframe(1)
     own = (__name__, "bpe_tokenizer_tools")
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in own:
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, stacklevel=level)
+    warnings.warn(message, kind, stacklevel=level)
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _renamed(**names: str) -> Callable[[_Function], _Function]:
+    """Let callers use old names of arguments, given as ``old="new"``, for one more release.
+
+    Type checkers and `inspect.signature` see the new names only.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        @functools.wraps(function)
+        def renamed(*given: Any, **named: Any) -> Any:
+            for old in named.keys() & names if named else ():
+                new, call = names[old], f"{function.__qualname__}()"
+                if new in named:
+                    raise TypeError(f"{call} got {old}= and {new}=, one argument: pass only {new}=")
+                problem = f"{call}: the argument {old}= is called {new}= now"
+                _warn(f"{problem}; its old name will not work in 0.11", DeprecationWarning)
+                named[new] = named.pop(old)
+            return function(*given, **named)
+
+        return cast("_Function", renamed)
+
+    return decorate
 
 
 # == 2. Byte alphabet =========================================================
@@ -368,6 +405,7 @@ def build_byte_to_char() -> dict[int, str]:
     return {b: chr(b if b in printable else next(replacement)) for b in range(256)}
 
 
+@_renamed(m="byte_to_char")
 def build_char_to_byte(byte_to_char: Mapping[int, str] | None = None) -> dict[str, int]:
     """Invert a byte -> character map, by default the one of `build_byte_to_char`."""
     if byte_to_char is None:
@@ -5543,17 +5581,25 @@ class BPETokenizer:
         """Cut a text into printable tokens; a space is written "Ġ".  Options as for `encode`."""
         return (now := self._now)._shown.of(now.encode(text, **options))
 
+    @_renamed(t="tokens")
     def convert_tokens_to_ids(self, tokens: str | Iterable[str]) -> Any:
         """Look up the id of a printable token, or of several; unknown ones get unk's, or -1."""
         now = self._now
-        if not isinstance(tokens, str):
-            return list(map(now.convert_tokens_to_ids, tokens))
-        if tokens in now._added:
-            return now._added[tokens].id
-        known = now._definition.vocab.get(now._definition.read(tokens) or b"")
-        id_ = now.unk_token_id if known is None else known
+        if isinstance(tokens, str):
+            return now._id_of(tokens)
+        return [
+            now._id_of(each) if isinstance(each, str) else now.convert_tokens_to_ids(each)
+            for each in tokens
+        ]
+
+    def _id_of(self, token: str) -> int:
+        if token in self._added:
+            return cast("int", self._added[token].id)
+        known = self._definition.vocab.get(self._definition.read(token) or b"")
+        id_ = self.unk_token_id if known is None else known
         return -1 if id_ is None else id_
 
+    @_renamed(i="ids")
     def convert_ids_to_tokens(self, ids: Any) -> Any:
         """Look up the printable token of an id, or of several; "" for unknown ids."""
         now = self._now
@@ -5570,7 +5616,7 @@ class BPETokenizer:
         """Decode printable tokens to text."""
         now = self._now
         if now._definition.components is not None:
-            return now.decode([id_ for id_ in map(now.convert_tokens_to_ids, tokens) if id_ >= 0])
+            return now.decode([id_ for id_ in map(now._id_of, tokens) if id_ >= 0])
         read = ((each, None if each in now._added else _from_printable(each)) for each in tokens)
         raw = (each.encode() if part is None else part for each, part in read)
         return b"".join(raw).decode("utf-8", "replace")

@@ -39,6 +39,7 @@ END = bpe_tokenizer._END  # how nearly all patterns end: white space
 UNCUT_PATTERN = bpe_tokenizer._UNCUT_PATTERN
 shorten = bpe_tokenizer._shorten
 warn = bpe_tokenizer._warn
+renamed = bpe_tokenizer._renamed
 to_printable = bpe_tokenizer._to_printable
 from_printable = bpe_tokenizer._from_printable
 has_surrogate = bpe_tokenizer._has_surrogate

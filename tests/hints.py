@@ -71,3 +71,9 @@ words: list[str] = batch["input_ids"]  # type: ignore[assignment]
 batch[0].missing  # type: ignore[attr-defined]
 ids: list[int] = tokenizer.apply_chat_template(messages, tokenize=False)  # type: ignore[assignment]
 ids = tokenizer.apply_chat_template([messages])  # type: ignore[assignment]
+
+# Old names of parameters still work, with a warning; hints have the new ones alone.
+assert_type(tokenizer.convert_ids_to_tokens(ids=[97]), Any)
+assert_type(tokenizer.convert_tokens_to_ids(tokens=["a"]), Any)
+tokenizer.convert_ids_to_tokens(i=[97])  # type: ignore[call-arg]
+tokenizer.convert_tokens_to_ids(t=["a"])  # type: ignore[call-arg]

@@ -32,12 +32,13 @@ _BATCH_BYTES = 2**26  # of the directions of all tokens that are worked on at a 
 _ENOUGH = 1e-6  # the share of a row that remains
 
 
+@core.renamed(k="combine")
 def transplant(
     model_dir: str | os.PathLike[str],
     donor_tokenizer: BPETokenizer,
     out_dir: str | os.PathLike[str],
     method: str = "subword_mean",
-    k: int = 64,
+    combine: int = 64,
     *,
     donor_model_dir: str | os.PathLike[str] | None = None,
     old: BPETokenizer | None = None,
@@ -59,7 +60,7 @@ def transplant(
         donor_tokenizer: the tokenizer to use from now on.
         out_dir: the directory to make, as for `adapt_model`.
         method: "subword_mean" or "omp".
-        k: how many shared tokens "omp" combines at most.
+        combine: how many shared tokens "omp" combines at most.
         donor_model_dir: the model that the donor's tokenizer is of; "omp" reads its embeddings.
         old: the tokenizer that the model was made with; None for the one in `model_dir`.
         pad_to_multiple_of: as for `adapt_model`, and so `force`, `verbose`, `tensors` and `ids`.
@@ -75,7 +76,7 @@ def transplant(
     """
     if method not in _METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, _METHODS))}, got {method!r}")
-    core.check_size("k", k, 1)
+    core.check_size("combine", combine, 1)
     if method == "omp" and donor_model_dir is None:
         raise ValueError(
             "method 'omp' reads the embeddings of the donor model; pass donor_model_dir, or use "
@@ -109,11 +110,11 @@ def transplant(
     files = {table.tensor.path for table in theirs}
     facts = {
         "method": method,
-        "k": k,
+        "k": combine,
         "donor": [[str(path.resolve()), *status_of(path)] for path in sorted(files)],
         "tensors": [table.tensor.name for table in theirs],
     }
-    return job.run(_by_pursuit(theirs, shared, k, means), facts, verbose)
+    return job.run(_by_pursuit(theirs, shared, combine, means), facts, verbose)
 
 
 def _by_pursuit(

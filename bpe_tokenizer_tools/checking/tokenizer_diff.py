@@ -132,9 +132,10 @@ def _part_line(name: str, a: object, b: object) -> str:
 # -- Comparing ----------------------------------------------------------------
 
 
+@core.renamed(a="tokenizer_a", b="tokenizer_b")
 def compare_tokenizers(
-    a: BPETokenizer,
-    b: BPETokenizer,
+    tokenizer_a: BPETokenizer,
+    tokenizer_b: BPETokenizer,
     name_a: str = "a",
     name_b: str = "b",
     *,
@@ -144,6 +145,7 @@ def compare_tokenizers(
 
     `about` is what is said of each, to be compared as well; it decides nothing.
     """
+    a, b = tokenizer_a, tokenizer_b
     same = TokenizerDiff((name_a, name_b), about=_differing(*about))
     if a == b:
         n = len(a.definition.merges)

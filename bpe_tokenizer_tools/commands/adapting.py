@@ -67,7 +67,7 @@ def _cmd_adapt(options: argparse.Namespace) -> None:
     }
     if options.init == "omp":
         rest |= {"donor_model_dir": options.donor_model, "old": old}
-        rest |= {"donor_tensors": options.donor_tensors, "k": options.combine or 64}
+        rest |= {"donor_tensors": options.donor_tensors, "combine": options.combine or 64}
         report = transplant(options.model, new, options.output, "omp", **rest)
     else:
         report = adapt_model(options.model, old, new, options.output, options.init, **rest)

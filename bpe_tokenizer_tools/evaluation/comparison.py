@@ -308,9 +308,10 @@ def _shown_cuts(chunk: Chunk, starts: Any, ends: Any, cut: Cut) -> Iterator[str]
 # -- Comparing ----------------------------------------------------------------
 
 
+@core.renamed(a="tokenizer_a", b="tokenizer_b")
 def compare(
-    a: Any,
-    b: Any,
+    tokenizer_a: Any,
+    tokenizer_b: Any,
     texts: Mapping[str, Iterable[str]] | None,
     *,
     parallel: Mapping[str, Sequence[str]] | None = None,
@@ -320,9 +321,9 @@ def compare(
 ) -> Comparison:
     """Compare two tokenizers on groups of texts.
 
-    `a` and `b` are what `open_tokenizer` takes; `texts` and `parallel` are as for `evaluate`.  The
-    result shows `n_examples` words of each group that are cut differently, the same ones each time,
-    and `n_expensive` words of each tokenizer.
+    The tokenizers, a and b in the result, are what `open_tokenizer` takes; `texts` and `parallel`
+    are as for `evaluate`.  The result shows `n_examples` words of each group that are cut
+    differently, the same ones each time, and `n_expensive` words of each tokenizer.
 
     Raises:
         ValueError: as for `evaluate`; or a tokenizer has no offsets, and its tokens don't
@@ -333,7 +334,7 @@ def compare(
     Both cut all words the same way and need 5 tokens. Both need 256 embedding rows.
     """
     groups, base = groups_of(texts, parallel)
-    adapters = named_tokenizers([a, b])
+    adapters = named_tokenizers([tokenizer_a, tokenizer_b])
     gatherer = _Gatherer(adapters, n_examples)
     for name, found in groups.items():
         with core.progress(f"Comparing on {name}", "B", size_of(found), verbose) as advance:

@@ -28,8 +28,12 @@ class Block(NamedTuple):
     ids_b: list[int]
 
 
+@core.renamed(a="tokenizer_a", b="tokenizer_b")
 def align(
-    a: BPETokenizer, b: BPETokenizer, text: str, allowed_special: Any = "none"
+    tokenizer_a: BPETokenizer,
+    tokenizer_b: BPETokenizer,
+    text: str,
+    allowed_special: Any = "none",
 ) -> list[Block]:
     """Cut a text wherever both tokenizers cut it, in linear time.
 
@@ -38,7 +42,7 @@ def align(
     are those of the text; where a normalizer has changed the text, they stay together.
 
     Args:
-        a, b: any two tokenizers.
+        tokenizer_a, tokenizer_b: any two tokenizers.
         text: any text without lone surrogates.
         allowed_special: as for `encode`, for the special tokens that each has.
 
@@ -48,13 +52,13 @@ def align(
     Block(start=0, end=3, ids_a=[108, 111, 119], ids_b=[257])
     Block(start=3, end=5, ids_a=[101, 114], ids_b=[258])
     """
-    _check(a, b)
-    ids_a = a.encode(text, allowed_special=allowed_special)
-    ids_b = b.encode(text, allowed_special=allowed_special)
+    _check(tokenizer_a, tokenizer_b)
+    ids_a = tokenizer_a.encode(text, allowed_special=allowed_special)
+    ids_b = tokenizer_b.encode(text, allowed_special=allowed_special)
     raw = text.encode()
     cuts_a, cuts_b = (
         _cuts(tokenizer, text, raw, ids, allowed_special)
-        for tokenizer, ids in ((a, ids_a), (b, ids_b))
+        for tokenizer, ids in ((tokenizer_a, ids_a), (tokenizer_b, ids_b))
     )
     blocks: list[Block] = []
     start = done_a = done_b = 0
@@ -144,7 +148,8 @@ class Intersection:
         return f"{len(self):,} tokens in common: {of_a} of the ids of a, {of_b} of those of b"
 
 
-def intersection(a: BPETokenizer, b: BPETokenizer) -> Intersection:
+@core.renamed(a="tokenizer_a", b="tokenizer_b")
+def intersection(tokenizer_a: BPETokenizer, tokenizer_b: BPETokenizer) -> Intersection:
     """Find the tokens that two tokenizers both have, and their ids.
 
     A token is the bytes that it adds to a text, so "Ġthe" and "▁the" are the same.  Special tokens
@@ -158,9 +163,9 @@ def intersection(a: BPETokenizer, b: BPETokenizer) -> Intersection:
     >>> len(both), both.b_to_a[255:]
     (256, [255, -1])
     """
-    _check(a, b)
-    of_a, of_b = token_bytes(a), token_bytes(b)
-    ids_a, ids_b = _ids_by_bytes(a, of_a), _ids_by_bytes(b, of_b)
+    _check(tokenizer_a, tokenizer_b)
+    of_a, of_b = token_bytes(tokenizer_a), token_bytes(tokenizer_b)
+    ids_a, ids_b = _ids_by_bytes(tokenizer_a, of_a), _ids_by_bytes(tokenizer_b, of_b)
     return Intersection(
         [token for token in ids_a if token in ids_b],
         [ids_b.get(token, -1) if token else -1 for token in of_a],
@@ -169,7 +174,7 @@ def intersection(a: BPETokenizer, b: BPETokenizer) -> Intersection:
 
 
 def _check(a: object, b: object) -> None:
-    for name, given in (("a", a), ("b", b)):
+    for name, given in (("tokenizer_a", a), ("tokenizer_b", b)):
         if not isinstance(given, BPETokenizer):
             raise TypeError(f"{name} must be a BPETokenizer, got {core.shorten(given)}")
 

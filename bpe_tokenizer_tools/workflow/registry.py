@@ -565,11 +565,12 @@ class Registry:
                 os.rename(draft, target)
         return entry
 
-    def diff(self, a: str, b: str) -> TokenizerDiff:
+    @core.renamed(a="ref_a", b="ref_b")
+    def diff(self, ref_a: str, ref_b: str) -> TokenizerDiff:
         """Compare two registered tokenizers: whether ids change, and everything that differs."""
         from bpe_tokenizer_tools.checking.tokenizer_diff import compare_tokenizers
 
-        entries = self.show(a), self.show(b)
+        entries = self.show(ref_a), self.show(ref_b)
         names = [entry.ref for entry in entries]
         about = [
             {**entry.metadata, "corpus sha256": entry.corpus_sha256, "registered": entry.created}

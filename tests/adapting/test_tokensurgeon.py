@@ -52,7 +52,7 @@ def test_choices_and_factors_are_the_same(tmp_path: Path, k: int) -> None:
 def test_new_rows_are_the_same(tmp_path: Path, k: int) -> None:
     source = write_model(tmp_path / "m", tied=True)
     donor, new = write_donor(tmp_path / "donor", tied=True), elsewhere()
-    options = {"k": k, "donor_model_dir": donor, "verbose": False}
+    options = {"combine": k, "donor_model_dir": donor, "verbose": False}
     transplant(source, new, tmp_path / "out", "omp", **options)
     found = match(tiny_models.tokenizer(), new)
     base, made, theirs = (read(folder)[INPUT] for folder in (source, tmp_path / "out", donor))

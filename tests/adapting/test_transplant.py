@@ -66,7 +66,7 @@ def test_rows_are_those_of_a_textbook_pursuit(
     source = write_model(tmp_path / "m", tied)
     donor = write_donor(tmp_path / "donor", tied_donor)
     new = elsewhere()
-    options = {"k": k, "donor_model_dir": donor, "verbose": False}
+    options = {"combine": k, "donor_model_dir": donor, "verbose": False}
     transplant(source, new, tmp_path / "out", "omp", **options)
     found = match(tiny_models.tokenizer(), new)
     before, after, theirs = read(source), read(tmp_path / "out"), read(donor)
@@ -147,7 +147,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         transplant(source, new, out, "x")
     with pytest.raises(ValueError, match="reads the embeddings of the donor model; pass donor_mo"):
         transplant(source, new, out, "omp")
-    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="combine must be at least 1, got 0"):
         transplant(source, new, out, "omp", 0, donor_model_dir=donor)
     with pytest.raises(FileNotFoundError):
         transplant(source, new, out, "omp", donor_model_dir=tmp_path / "nothing")
