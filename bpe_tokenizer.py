@@ -3623,6 +3623,7 @@ _Chat = Iterable[Mapping[str, Any]]
 _Talk = list[dict[str, Any]]  # a conversation that was checked
 _Segment = tuple[str, bool]
 _Counted = tuple[str, frozenset[str]]  # a text, and the added tokens allowed in it
+_Text = TypeVar("_Text", bound=str)
 
 # The roles that chat templates know.  These words count as the template's own text, because some
 # templates make control tokens of them, such as "<|" + role + "|>".
@@ -3958,6 +3959,439 @@ class _SegmentEncoder:
                 continue
             for a, b in itertools.pairwise(self.borders(part)):
                 yield part[a:b], a, b
+
+
+# -- What a template is given, and which one it is -----------------------------
+_THOUGHTS = ("reasoning_content", "thinking", "reasoning")  # names for the same field
+_MAX_DEPTH = 200  # of lists and mappings in each other
+
+
+def _copy_data(value: Any, mark: Callable[[str], str] = str, depth: int = 0) -> Any:
+    """Copy data as plain data of the same kinds, passing each string through `mark`.
+
+    A template sees no other objects: their methods might do anything.  So subclasses become what
+    they are based on, dataclasses and Pydantic models become dicts, and the rest "<TypeName>".
+    """
+    if value is None or type(value) in (bool, int, float):
+        return value
+    if isinstance(value, str):
+        return mark(str.__str__(value))  # of a subclass, too, such as an Enum
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if depth >= _MAX_DEPTH:
+        raise ValueError(f"a conversation has lists or mappings nested {_MAX_DEPTH} deep")
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, (str, int, float, type(None))) for key in value):
+            raise TypeError("the keys of an object in a conversation must be strings or numbers")
+        return {
+            _copy_data(key, mark): _copy_data(item, mark, depth + 1) for key, item in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        items = [_copy_data(item, mark, depth + 1) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    plain = _as_plain(value)
+    if plain is not value:
+        return _copy_data(plain, mark, depth + 1)
+    return mark(f"<{type(value).__name__}>")
+
+
+def _with_thoughts(message: dict[str, Any]) -> dict[str, Any]:
+    """Give a message's thoughts both names that templates read, as HuggingFace does."""
+    found = [message[name] for name in _THOUGHTS if name in message]
+    return {"thinking": found[0], **message, "reasoning_content": found[0]} if found else message
+
+
+def _find_template(template: Any, own: Mapping[str, str], added: Collection[str]) -> Any:
+    """Return the name of a built-in template, a function, or Jinja source; None if there is none.
+
+    `own` are the tokenizer's templates by name, and `added` its added tokens.
+    """
+    name = _built_in(template, own, added)
+    if name is not None:
+        return name
+    if template is None or isinstance(template, str):
+        template = own.get("default" if template is None else template, template)
+    if template is None or callable(template):
+        return template
+    if not isinstance(template, str):
+        hint = ""
+        if isinstance(template, Mapping):
+            hint = "; assign named templates to tokenizer.chat_template, and pass a name here"
+        got = type(template).__name__
+        raise TypeError(f"template must be a str or a function, got {got}{hint}")
+    if "{" not in template and template not in own.values():
+        names = ", ".join([*own, *_BUILT_IN])
+        raise ValueError(
+            f"unknown chat template {template!r}, expected one of {names}, or Jinja source"
+        )
+    return template
+
+
+def _select_template(template: Any, tokenizer: BPETokenizer, tools: Any) -> Any:
+    """Return the template to use; names and defaults are as in transformers."""
+    own = tokenizer.chat_templates
+    if isinstance(template, str):
+        template = own.get(template, template)
+    elif template is None and own:
+        name = "tool_use" if tools is not None and "tool_use" in own else "default"
+        if name not in own:
+            raise ValueError(
+                "this tokenizer has no default chat template: "
+                f"pass template= with the name of one it has, {', '.join(sorted(own))}"
+            )
+        template = own[name]
+    return _find_template(template, own, tokenizer._added)
+
+
+_PAIRS = (
+    "expected (text, trusted) pairs: the template's own text is trusted, and user-supplied text is "
+    'not, as in `yield "<|im_start|>user\\n", True; yield message["content"], False`'
+)
+
+
+def _render_with(template: Any, talk: _Talk, prompt: bool, **variables: Any) -> list[_Segment]:
+    """Render a conversation with a built-in template, given by its name, or a function."""
+    if isinstance(template, str):
+        return _render(template, talk, prompt)
+    copies = [_with_thoughts(_copy_data(message)) for message in talk]
+    made, segments = template(copies, **variables, add_generation_prompt=prompt), []
+    if isinstance(made, str) or not isinstance(made, Iterable):
+        raise TypeError(f"the template function returned {_shorten(made)}; {_PAIRS}")
+    for pair in made:
+        if not (isinstance(pair, tuple) and len(pair) >= 2 and isinstance(pair[0], str)):
+            raise TypeError(f"the template function gave {_shorten(pair)}; {_PAIRS}")
+        segments += [(pair[0], bool(pair[1]))] if pair[0] else []
+    return segments
+
+
+def _segments_with(
+    template: Any, talk: _Talk, prompt: bool, variables: Mapping[str, Any]
+) -> list[_Segment]:
+    """Render as `_render_with` does, with the variables of a call; None are left out."""
+    given = {
+        key: _copy_data(value)
+        for key, value in variables.items()
+        if value is not None and key not in _ROLES
+    }
+    segments = _render_with(template, talk, prompt, **given)
+    unused = [key for key in ("tools", "documents") if key in given]
+    if isinstance(template, str) and unused:
+        raise ValueError(
+            f"the template {template!r} has no place for {unused[0]}; use the model's own template"
+        )
+    return segments
+
+
+_CONTENT_TOKENS = ("assistant", "as-huggingface")  # values of the option content_tokens
+
+
+def _take_variables(template: Any, variables: Mapping[str, Any]) -> tuple[Any, str, dict[str, Any]]:
+    """Return the template that a call names, its `content_tokens`, and the template's variables."""
+    given = _without_sanitizing(variables)
+    content_tokens = given.pop("content_tokens", _CONTENT_TOKENS[0])
+    if content_tokens not in _CONTENT_TOKENS:
+        known, got = " or ".join(map(repr, _CONTENT_TOKENS)), _shorten(content_tokens)
+        raise ValueError(f"content_tokens must be {known}, got {got}")
+    named = given.pop("chat_template", None)
+    if None not in (template, named):
+        raise TypeError("template= and chat_template= are one option: pass only one of them")
+    documents = given.setdefault("documents")
+    if documents is not None and not (
+        isinstance(documents, (list, tuple))
+        and all(isinstance(item, Mapping) for item in documents)
+    ):
+        raise TypeError("documents must be a list of {'title': ..., 'text': ...}")
+    return (named if template is None else template), content_tokens, given
+
+
+def _token_variables(tokenizer: BPETokenizer) -> dict[str, str]:
+    """Return the tokens that a Jinja template is given by name, such as ``bos_token``."""
+    named: dict[str, str] = tokenizer._settings.get("files", {}).get("named", {})
+    tokens: dict[str, Any] = {
+        name: token for name, token in named.items() if token in tokenizer._added
+    }
+    tokens.update({role: getattr(tokenizer, role) for role in _ROLES})
+    return {name: token for name, token in tokens.items() if token}
+
+
+def _check_written(
+    tokenizer: BPETokenizer, source: Any, segments: Iterable[_Segment], is_default: bool
+) -> None:
+    """Check that the control tokens that a template wrote are tokens.
+
+    The tokenizer's own templates may write ordinary text that looks like control tokens, as those
+    of Zephyr and Tulu do: they pass if they write any token that it has.
+
+    Raises:
+        ValueError: some are not.
+    """
+    default = source if is_default and not tokenizer.chat_templates else ""
+    try:
+        _check_control(segments, tokenizer._added, default)
+    except ValueError:
+        roles = [role for role in _ROLES if getattr(tokenizer, role)]
+        is_own = source in tokenizer.chat_templates.values()
+        if not (is_own and any(name in source for name in (*roles, *tokenizer._added))):
+            raise
+
+
+# The mark that transformers appends to the text to continue, and then searches for.  Templates get
+# the same one here, so that they treat an empty text, or white space at its end, the same way.
+_TO_CONTINUE = "CONTINUE_FINAL_MESSAGE_TAG "
+
+
+def _put_mark(message: dict[str, Any], field: str, source: str | None, mark: str) -> str:
+    """Put the mark after a field of a message; return the text before it.
+
+    `message` has text of a class whose sums say where they come from; `source` is the template, if
+    it is Jinja.
+    """
+    said = message.get(field)
+    names = [field]
+    if field in _THOUGHTS:  # templates read any of its names
+        names = [name for name in _THOUGHTS if name in message and message[name] == said]
+    if said is None:
+        raise ValueError(f"continue_final_message: the last message has no {field!r} to continue")
+    if source is not None and not any(name in source for name in names):
+        raise ValueError(f"continue_final_message: the template does not render {field!r}")
+    if isinstance(said, (list, tuple)):  # its last part with text is continued
+        part = next((each for each in said[::-1] if isinstance(each, dict) and "text" in each), {})
+        said, message, names = part.get("text"), part, ["text"]
+    if not isinstance(said, str):
+        raise ValueError(f"continue_final_message: {field!r} of the last message has no text")
+    message.update(dict.fromkeys(names, said + mark))
+    return said
+
+
+def _cut_at_mark(text: _Text, place: int, said: str, field: str) -> _Text:
+    """Return a rendered text up to the mark, which is at a place in it; -1 if it isn't."""
+    if place < 0 or str.strip(said) not in str.__str__(text):
+        raise ValueError(
+            f"continue_final_message: the template does not render {field!r} of the last message "
+            "unchanged, so there is no place to continue it"
+        )
+    # A template that strips the mark's own space strips the text to continue, too.
+    before: Any = text[:place]
+    return cast("_Text", before if text.startswith(_TO_CONTINUE, place) else before.rstrip())
+
+
+# -- Options of apply_chat_template -------------------------------------------
+# What they mean for one conversation, a batch, padding and tensors.  How a conversation is rendered
+# is up to a request: `_Request` below, or the one of bpe_tokenizer_tools.
+
+_ELSEWHERE = {  # options of transformers that have another name here, or none
+    "conversation": "it is called messages= here",
+    "tokenizer_kwargs": "they are keywords here",
+    "truncation_side": "old turns are left out, never the end",
+    "disallowed_special": "user-supplied text never produces control tokens here",
+    "return_offsets": "it is called return_offsets_mapping= here",
+}
+
+
+def _check_template_options(
+    continue_final_message: Any, add_generation_prompt: Any, variables: Mapping[str, Any]
+) -> None:
+    unknown = next((name for name in variables if name in _ELSEWHERE), None)
+    if unknown:
+        raise TypeError(f"apply_chat_template takes no {unknown}=; {_ELSEWHERE[unknown]}")
+    if not isinstance(continue_final_message, (bool, str)):
+        raise TypeError("continue_final_message must be True, False or the name of a field")
+    if continue_final_message and add_generation_prompt:
+        raise ValueError(
+            "continue_final_message and add_generation_prompt exclude each other: pass only one "
+            "of them"
+        )
+
+
+def _conversations(messages: Any) -> tuple[list[Any], bool]:
+    """Return conversations, and whether they are a batch: a list of lists of messages."""
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
+        return [messages], False  # `_check_messages` refuses it
+    messages = list(messages)
+    is_batch = bool(messages) and isinstance(messages[0], (list, tuple))
+    return (messages if is_batch else [messages]), is_batch
+
+
+def _apply_template(
+    tokenizer: BPETokenizer,
+    asked: tuple[Any, ...],
+    request: Callable[..., Any],
+    /,
+    *,
+    tokenize: bool,
+    continue_final_message: bool | str = False,
+    return_dict: bool = False,
+    return_assistant_tokens_mask: bool = False,
+    return_offsets_mapping: bool = False,
+    padding: bool | str = False,
+    truncation: bool = False,
+    max_length: int | None = None,
+    return_tensors: str | None = None,
+    padding_side: str | None = None,
+    pad_to_multiple_of: int | None = None,
+    session: Any = None,
+    **variables: Any,
+) -> Any:
+    """Apply a template to conversations; `asked` are the other arguments, in their order.
+
+    `request` makes what renders a conversation: its `row` returns a dict with the ids, and its
+    `plain_text` the text.
+    """
+    messages, template, add_generation_prompt, system_prompt, allowed_special = asked
+    _check_template_options(continue_final_message, add_generation_prompt, variables)
+    if not return_dict and (return_assistant_tokens_mask or return_offsets_mapping):
+        raise ValueError("a mask and offsets are returned in a dict: pass return_dict=True, too")
+    lengths = None
+    if tokenize:
+        lengths = _Lengths(
+            tokenizer,
+            0,
+            padding=padding,
+            truncation=truncation,
+            max_length=max_length,
+            return_tensors=return_tensors,
+            pad_to_multiple_of=pad_to_multiple_of,
+            padding_side=padding_side,
+            truncation_side="left",
+        )
+    field = "content" if continue_final_message is True else continue_final_message or ""
+    made_for = request(
+        tokenizer,
+        template,
+        variables,
+        prompt=not field if add_generation_prompt is None else bool(add_generation_prompt),
+        field=field,  # of the last message, to end in
+        allowed_special=allowed_special,
+        limit=lengths.room if lengths else None,  # how many tokens to keep, by whole turns
+        masked=return_assistant_tokens_mask,
+        aligned=return_offsets_mapping,
+        session=session,
+    )
+    conversations, is_batch = _conversations(messages)
+    rows: list[Any] = []
+    for i, conversation in enumerate(conversations):
+        try:
+            talk = _check_messages(conversation, system_prompt, least=1)
+            rows.append(made_for.row(talk) if tokenize else made_for.plain_text(talk))
+        except (TypeError, ValueError) as error:
+            if not is_batch:
+                raise
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"conversation {i} of the batch (counting from 0): {error}") from error
+    if lengths is None:
+        return rows if is_batch else rows[0]
+    _pad_rows(tokenizer, rows, lengths)
+    is_alone = not is_batch and return_tensors is None
+    made = rows[0] if is_alone else _columns(rows, return_tensors)
+    return made if return_dict else made["input_ids"]
+
+
+def _pad_rows(tokenizer: BPETokenizer, rows: list[dict[str, Any]], lengths: _Lengths) -> None:
+    """Pad the encoded rows to one length, in place."""
+    missing = lengths.missing([row["input_ids"] for row in rows])
+    pad_id = _pad_token(tokenizer)[0] if any(missing) else 0
+    fields: dict[str, Any] = {"input_ids": pad_id, "attention_mask": 0, "assistant_masks": 0}
+    for row, n in zip(rows, missing):
+        for name, value in {**fields, "offset_mapping": (0, 0)}.items():
+            if name in row:
+                fill = [value] * n
+                row[name] = fill + row[name] if lengths.left else row[name] + fill
+
+
+def _columns(
+    rows: Sequence[Mapping[str, Any]], return_tensors: str | None
+) -> dict[str, Any] | TensorBatch:
+    """Return the fields by name, as lists or tensors; offsets and counts as lists."""
+    made: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
+    if return_tensors is None:
+        return made
+    for name in ("input_ids", "attention_mask", "assistant_masks"):
+        if name in made:
+            length = _one_length(map(len, made[name]))
+            made[name] = _to_tensors(made[name], length, 0, False, return_tensors)[0]
+    made.pop("dropped_messages", None)  # not an input of a model; a warning has reported it
+    return TensorBatch(made)
+
+
+def _mask(offsets: Sequence[_Span], spans: Iterable[_Span]) -> list[int]:
+    """Return 1 for each token that has characters in a span, else 0."""
+    mask = [0] * len(offsets)
+    rest = iter(spans)
+    begin, end = next(rest, (0, 0))
+    for i, (start, stop) in enumerate(offsets):
+        while end <= start and end:
+            begin, end = next(rest, (0, 0))
+        mask[i] = int(start < end and stop > begin)
+    return mask
+
+
+# -- Old turns that are left out ----------------------------------------------
+
+
+def _newest(
+    messages: _Talk,
+    limit: int,
+    count: Callable[[_Talk], int],
+    least: Callable[[int, list[int]], Callable[[int], int]] | None = None,
+) -> _Talk:
+    """Leave out the oldest turns until a conversation fits into a limit, and warn about it.
+
+    A conversation that begins later mostly has fewer tokens, so where it begins is found by
+    halving: the rest fits, and one more turn would not.
+
+    `count` returns the number of tokens of a conversation.  `least` may know a lower limit of it:
+    given how many messages are before the turns, and where these may begin, it returns a function
+    from where they begin to that limit.
+    """
+    head, [first, *others] = _turn_starts(messages)
+
+    def kept(start: int) -> _Talk:
+        return [*messages[:head], *messages[start:]]
+
+    count_from = functools.cache(lambda start: count(kept(start)))
+    start = first
+    if others and count_from(first) > limit:
+        able = others[:-1]
+        if least is not None:
+            at_least = least(head, others)
+            able = [each for each in able if at_least(each) <= limit]
+        start = _first_that(lambda each: count_from(each) <= limit, [*able, others[-1]])
+    if count_from(start) > limit:
+        n = f"{count_from(start):,}"
+        raise ValueError(f"the last turn alone takes {n} tokens, more than max_length={limit:,}")
+    if start > first:
+        _warn(
+            f"{start - first} old messages are left out, so that the conversation "
+            f"fits into {limit:,} tokens"
+        )
+    return kept(start)
+
+
+def _first_that(fits: Callable[[int], bool], starts: Sequence[int]) -> int:
+    """Return the first that fits, if all after it do, or else the last.
+
+    It is looked for near the beginning first, in steps that double, and then by halving.
+    """
+    low, high = 0, 0  # none before `low` fits
+    while high < len(starts) - 1 and not fits(starts[high]):
+        low, high = high + 1, min(2 * high + 1, len(starts) - 1)
+    while low < high:
+        middle = (low + high) // 2
+        if fits(starts[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return starts[high]
+
+
+def _turn_starts(messages: _Talk) -> tuple[int, list[int]]:
+    """Return how many messages are before the turns, and where these begin: with a user each."""
+    roles = [message["role"] for message in messages]
+    head = len(list(itertools.takewhile(_SYSTEM_ROLES.__contains__, roles)))
+    users = [i for i in range(head + 1, len(roles)) if roles[i] == "user"]
+    return head, [head, *users]
 
 
 # == 10. Inference backends ===================================================

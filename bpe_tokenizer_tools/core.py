@@ -167,29 +167,37 @@ pre_tokenizer_json = bpe_tokenizer._pre_tokenizer_json
 rebuild = bpe_tokenizer._rebuild
 read_parts = bpe_tokenizer._read_parts
 
-# Batches
-one_length = bpe_tokenizer._one_length
-to_tensors = bpe_tokenizer._to_tensors
-Lengths = bpe_tokenizer._Lengths
-pad_token = bpe_tokenizer._pad_token
-
 # Conversations
 CHAT_ROLES = bpe_tokenizer._CHAT_ROLES
-SYSTEM_ROLES = bpe_tokenizer._SYSTEM_ROLES
 BUILT_IN = bpe_tokenizer._BUILT_IN
-Segment = bpe_tokenizer._Segment
-Talk = bpe_tokenizer._Talk
+SYSTEM_ROLES = bpe_tokenizer._SYSTEM_ROLES
+THOUGHTS = bpe_tokenizer._THOUGHTS
+TO_CONTINUE = bpe_tokenizer._TO_CONTINUE
 check_messages = bpe_tokenizer._check_messages
-as_plain = bpe_tokenizer._as_plain
 built_in = bpe_tokenizer._built_in
+copy_data = bpe_tokenizer._copy_data
+with_thoughts = bpe_tokenizer._with_thoughts
+find_template = bpe_tokenizer._find_template
+select_template = bpe_tokenizer._select_template
+take_variables = bpe_tokenizer._take_variables
+token_variables = bpe_tokenizer._token_variables
+segments_with = bpe_tokenizer._segments_with
 render = bpe_tokenizer._render
+render_with = bpe_tokenizer._render_with
 plain_text = bpe_tokenizer._plain_text
+put_mark = bpe_tokenizer._put_mark
+cut_at_mark = bpe_tokenizer._cut_at_mark
 without_sanitizing = bpe_tokenizer._without_sanitizing
 check_control = bpe_tokenizer._check_control
+check_written = bpe_tokenizer._check_written
 missing_control = bpe_tokenizer._missing
 spells_text = bpe_tokenizer._spells_text
 SegmentEncoder = bpe_tokenizer._SegmentEncoder
 encode_segments = bpe_tokenizer._encode_segments
+conversations = bpe_tokenizer._conversations
+apply_template = bpe_tokenizer._apply_template
+newest = bpe_tokenizer._newest
+mask = bpe_tokenizer._mask
 
 # Models
 Sampling = bpe_tokenizer._Sampling
@@ -365,12 +373,6 @@ def path(tokenizer: BPETokenizer) -> Path:
 def settings(tokenizer: BPETokenizer) -> dict[str, Any]:
     """Return lengths, sides, truncation, padding and the like."""
     return {key: value for key, value in tokenizer._settings.items() if key != "files"}
-
-
-def named_tokens(tokenizer: BPETokenizer) -> dict[str, str]:
-    """Return the tokens that have a name of the model's own, such as "image_token"."""
-    named: dict[str, str] = tokenizer._settings.get("files", {}).get("named", {})
-    return {name: token for name, token in named.items() if token in tokenizer._added}
 
 
 def further_keys(tokenizer: BPETokenizer) -> dict[str, Any]:

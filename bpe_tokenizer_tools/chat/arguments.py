@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.chat import rendering
 from bpe_tokenizer_tools.chat.budget import ExceededError
 
 Result = TypeVar("Result")
@@ -85,7 +84,7 @@ def _parsed(messages: _Messages) -> tuple[list[Any] | None, str]:
     changed, wrong, found = list[Any](), "", False
     for i, message in enumerate(messages):
         if "tool_calls" in message or "function_call" in message:
-            message = rendering.copy_data(message)
+            message = core.copy_data(message)
             for place, call in _calls_with_text(message):
                 found, text = True, call["arguments"]
                 call["arguments"] = arguments = _as_object(text)

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.chat import encoding, rendering, templates
+from bpe_tokenizer_tools.chat import encoding, templates
 from bpe_tokenizer_tools.chat.apply_template import continued
 from bpe_tokenizer_tools.chat.arguments import parsed_if_needed
 from bpe_tokenizer_tools.chat.marked_text import Marked
@@ -454,7 +454,7 @@ class Conversation:
         said, thoughts = self._thoughts.split(text) if self._thoughts else (text, "")
         said = said if content is None else content
         message = {"role": "assistant", "content": said, **fields}
-        if thoughts and not set(rendering.THOUGHTS) & set(fields):
+        if thoughts and not set(core.THOUGHTS) & set(fields):
             message["reasoning_content"] = thoughts
         self.messages.append(message)
         return said

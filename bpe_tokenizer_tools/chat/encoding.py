@@ -35,7 +35,6 @@ _Gap = tuple[str, str]
 _NONE: frozenset[str] = frozenset()
 # Who wrote a segment.
 TEMPLATE, ASSISTANT, PEOPLE = "template", "assistant", "people"
-CONTENT_TOKENS = ("assistant", "as-huggingface")
 
 
 def segments(text: Marked) -> list[tuple[str, str]]:

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.chat import jinja_version, rendering
+from bpe_tokenizer_tools.chat import jinja_version
 from bpe_tokenizer_tools.chat.budget import ExceededError
-from bpe_tokenizer_tools.chat.encoding import CONTENT_TOKENS
 from bpe_tokenizer_tools.chat.marked_text import TEMPLATE, UNKNOWN, Marked, Origin, concat
 from bpe_tokenizer_tools.support.text import shared_length
 
@@ -39,7 +38,7 @@ Span = tuple[int, int]
 _ASSISTANTS = ("assistant", "model")
 _MANY_MESSAGES = 300  # from here on, templates that search take long unless they are watched
 _WHO = (None, "role", "name")  # the fields that say who wrote
-_SAID = ("content", *rendering.THOUGHTS)  # the fields of a message with its text
+_SAID = ("content", *core.THOUGHTS)  # the fields of a message with its text
 
 
 # -- From messages to marked text ----------------------------------------------
@@ -47,7 +46,7 @@ _SAID = ("content", *rendering.THOUGHTS)  # the fields of a message with its tex
 
 def _marked(value: Any, origin: Origin) -> Any:
     """Copy plain data, with every string marked."""
-    return rendering.copy_data(value, lambda text: Marked(text, origin))
+    return core.copy_data(value, lambda text: Marked(text, origin))
 
 
 def as_given_message(i: int, message: Message) -> dict[str, Any]:
@@ -59,7 +58,7 @@ def as_given_message(i: int, message: Message) -> dict[str, Any]:
     }
     if message["role"] in core.CHAT_ROLES:
         given["role"] = Marked(str.__str__(message["role"]), TEMPLATE)
-    return rendering.with_thoughts(given)
+    return core.with_thoughts(given)
 
 
 def _from_segments(
@@ -69,39 +68,11 @@ def _from_segments(
 
     Built-in templates return marked text; text from other templates is marked here.
     """
-    given = {
-        key: rendering.copy_data(value)
-        for key, value in variables.items()
-        if value is not None and key not in core.ROLES
-    }
-    segments = rendering.render(template, messages, add_generation_prompt, **given)
-    unused = [key for key in ("tools", "documents") if key in given]
-    if isinstance(template, str) and unused:
-        raise ValueError(
-            f"the template {template!r} has no place for {unused[0]}; use the model's own template"
-        )
+    segments = core.segments_with(template, messages, add_generation_prompt, variables)
     return concat(Marked(text, TEMPLATE if trusted else UNKNOWN) for text, trusted in segments)
 
 
-# -- Which template ------------------------------------------------------------
-
 _QUESTION = {"role": "user", "content": "question"}
-
-
-def _select(template: Any, tokenizer: BPETokenizer, tools: Any) -> Any:
-    """Return the template to use; names and defaults are as in transformers."""
-    own = tokenizer.chat_templates
-    if isinstance(template, str):
-        template = own.get(template, template)
-    elif template is None and own:
-        name = "tool_use" if tools is not None and "tool_use" in own else "default"
-        if name not in own:
-            raise ValueError(
-                "this tokenizer has no default chat template: "
-                f"pass template= with the name of one it has, {', '.join(sorted(own))}"
-            )
-        template = own[name]
-    return rendering.find_template(template, own, core.added(tokenizer))
 
 
 # -- Rendering -----------------------------------------------------------------
@@ -129,34 +100,18 @@ class Renderer:
     ) -> None:
         from bpe_tokenizer_tools.chat.tool_schemas import schemas
 
-        given = core.without_sanitizing(variables)
         self.tokenizer = tokenizer
-        self.content_tokens = given.pop("content_tokens", CONTENT_TOKENS[0])
-        if self.content_tokens not in CONTENT_TOKENS:
-            known, got = " or ".join(map(repr, CONTENT_TOKENS)), core.shorten(self.content_tokens)
-            raise ValueError(f"content_tokens must be {known}, got {got}")
-        named = given.pop("chat_template", None)
-        if None not in (template, named):
-            raise TypeError("template= and chat_template= are one option: pass only one of them")
+        template, self.content_tokens, given = core.take_variables(template, variables)
+        self._is_default = template is None
         tools = given.get("tools")
         given["tools"] = None if tools is None else schemas(tools)
-        documents = given.setdefault("documents")
-        if documents is not None and not (
-            isinstance(documents, (list, tuple))
-            and all(isinstance(item, Mapping) for item in documents)
-        ):
-            raise TypeError("documents must be a list of {'title': ..., 'text': ...}")
-        roles = {role: getattr(tokenizer, role) for role in core.ROLES}
-        tokens = {**core.named_tokens(tokenizer), **roles}
-        self.role_tokens = tuple((name, token) for name, token in tokens.items() if token)
+        self.role_tokens = tuple(core.token_variables(tokenizer).items())
         self._variables = {
             **{name: Marked(token, TEMPLATE) for name, token in self.role_tokens},
             **{name: _marked(value, Origin(None, name)) for name, value in given.items()},
         }
-        template = named if template is None else template
-        self._source = _select(template, tokenizer, given["tools"])
+        self._source = core.select_template(template, tokenizer, given["tools"])
         self._template = _resolve(self._source)
-        self._is_default = template is None
 
     @property
     def jinja_source(self) -> str | None:
@@ -242,29 +197,9 @@ class Renderer:
         return jinja.has_generation(self.jinja_source)
 
     def check(self, text: Marked) -> None:
-        """Check that the control tokens that the template wrote in a text are tokens.
-
-        The tokenizer's own templates may write ordinary text that looks like control tokens,
-        as those of Zephyr and Tulu do: they pass if they write any token that it has.
-
-        Raises:
-            ValueError: some are not.
-        """
-        default = self._source if self._is_default and not self.tokenizer.chat_templates else ""
+        """Raise ValueError for control tokens that the template wrote and that aren't tokens."""
         segments = ((part, origin.trusted) for part, origin in text.runs())
-        try:
-            core.check_control(segments, core.added(self.tokenizer), default)
-        except ValueError:
-            if not self._is_own():
-                raise
-
-    def _is_own(self) -> bool:
-        """Whether the template is the tokenizer's own, and names any of its tokens or roles."""
-        source, tokenizer = self._source, self.tokenizer
-        roles = [role for role in core.ROLES if getattr(tokenizer, role)]
-        return source in tokenizer.chat_templates.values() and any(
-            name in source for name in (*roles, *core.added(tokenizer))
-        )
+        core.check_written(self.tokenizer, self._source, segments, self._is_default)
 
 
 def check_variables(

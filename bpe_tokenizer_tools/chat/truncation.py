@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import bisect
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,62 +23,21 @@ Text = Callable[[Renderer, Sequence[Message]], Marked]
 
 
 def newest(
-    render: Renderer, messages: Sequence[Message], limit: int, text: Text, allowed_special: Any
+    render: Renderer, messages: list[Any], limit: int, text: Text, allowed_special: Any
 ) -> list[Any]:
     """Leave out the oldest turns until a conversation fits, and warn about it.
 
     `limit` is how many tokens it may have, and `text` renders a conversation.
     """
-    head, starts = _turns(messages)
 
-    def kept(start: int) -> list[Message]:
-        return [*messages[:head], *messages[start:]]
-
-    @functools.cache
-    def count(start: int) -> int:
-        made = text(render, kept(start))
+    def count(kept: Sequence[Message]) -> int:
+        made = text(render, kept)
         return len(encoding.encode(render, made, allowed_special, align=False)[0])
 
-    first, *others = starts
-    start = first
-    if others and count(first) > limit:
-        least = _Least(render, messages, head, others, text, allowed_special)
-        able = [each for each in others[:-1] if least.tokens(each) <= limit]
-        start = _first_that(lambda each: count(each) <= limit, [*able, others[-1]])
-    if count(start) > limit:
-        n = f"{count(start):,}"
-        raise ValueError(f"the last turn alone takes {n} tokens, more than max_length={limit:,}")
-    if start > first:
-        core.warn(
-            f"{start - first} old messages are left out, so that the conversation "
-            f"fits into {limit:,} tokens"
-        )
-    return kept(start)
+    def least(head: int, starts: Sequence[int]) -> Callable[[int], int]:
+        return _Least(render, messages, head, starts, text, allowed_special).tokens
 
-
-def _first_that(fits: Callable[[int], bool], starts: Sequence[int]) -> int:
-    """Return the first that fits, if all after it do, or else the last.
-
-    It is looked for near the beginning first, in steps that double, and then by halving.
-    """
-    low, high = 0, 0  # none before `low` fits
-    while high < len(starts) - 1 and not fits(starts[high]):
-        low, high = high + 1, min(2 * high + 1, len(starts) - 1)
-    while low < high:
-        middle = (low + high) // 2
-        if fits(starts[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    return starts[high]
-
-
-def _turns(messages: Sequence[Message]) -> tuple[int, list[int]]:
-    """Return how many messages are before the turns, and where these begin: with a user each."""
-    roles = [message["role"] for message in messages]
-    head = len(list(itertools.takewhile(core.SYSTEM_ROLES.__contains__, roles)))
-    users = [i for i in range(head + 1, len(roles)) if roles[i] == "user"]
-    return head, [head, *users]
+    return core.newest(messages, limit, count, least)
 
 
 class _Least:
