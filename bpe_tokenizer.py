@@ -3952,6 +3952,10 @@ class _SegmentEncoder:
         find = re.compile(f"(?={'|'.join(map(re.escape, filter(None, contents)))})")
         return [0, *(found.start() + 1 for found in find.finditer(part)), len(part)]
 
+    def marks(self) -> frozenset[str]:
+        """Return the control tokens that are not special, such as "<think>"."""
+        return frozenset(each for each, token in self._control.items() if not token.special)
+
     def _cut(self, parts: Iterable[_Part]) -> Iterator[_Part]:
         for part, start, end in parts:
             if isinstance(part, AddedToken):
@@ -4392,6 +4396,585 @@ def _turn_starts(messages: _Talk) -> tuple[int, list[int]]:
     head = len(list(itertools.takewhile(_SYSTEM_ROLES.__contains__, roles)))
     users = [i for i in range(head + 1, len(roles)) if roles[i] == "user"]
     return head, [head, *users]
+
+
+# -- Text that knows who wrote it ----------------------------------------------
+# Without bpe_tokenizer_tools, a tokenizer's own Jinja template is rendered with this text, in
+# Jinja's sandbox.  Control tokens count in the template's own text.  If one is in text that an
+# operation made which isn't followed here, nobody knows whose it is: then it's an error, rather
+# than ids that may be wrong, or another's.
+
+# Who wrote a character: the template, a message, an answer of the assistant, or nobody knows.  The
+# last letter is for the mark of a message that is continued.
+_OWN, _SAID, _ANSWER, _UNKNOWN, _CONTINUED = "tma?c"
+_ASSISTANTS = ("assistant", "model")
+_MAX_RENDERED = 2**26  # characters of a repeated text
+_MAX_TEMPLATE = 2**17  # characters; the longest in use has 17,000
+
+
+class _Tracked(str):
+    """A string with a letter for each character that says who wrote it.
+
+    What is joined, cut, stripped, split or replaced keeps its letters.  Methods that aren't
+    followed here return a plain string, whose writer is unknown.
+    """
+
+    _writers: str
+    _writer: str  # of the beginning; an empty text has it, too
+
+    def __new__(cls, text: str, writer: str = _UNKNOWN) -> _Tracked:
+        """Track a whole string; one that is tracked already stays as it is."""
+        return text if isinstance(text, _Tracked) else cls._made(text, writer * len(text), writer)
+
+    @classmethod
+    def _made(cls, text: str, writers: str, writer: str) -> _Tracked:
+        if len(text) != len(writers):
+            raise ValueError(f"can't tell who wrote which part of {text!r:.60}")
+        made = str.__new__(cls, text)
+        made._writers, made._writer = writers, writer
+        return made
+
+    def _runs(self) -> Iterator[tuple[str, str]]:
+        """Yield the text by writers."""
+        at = 0
+        for writer, run in itertools.groupby(self._writers):
+            start, at = at, at + len(list(run))
+            yield str.__getitem__(self, slice(start, at)), writer
+
+    def _changed(self, change: Callable[[str], str]) -> str:
+        """Return the result of a method that changes each character on its own."""
+        made = change(str.__str__(self))
+        same = len(made) == len(self)  # else some character became several
+        return self._made(made, self._writers, self._writer) if same else made
+
+    def __str__(self) -> str:
+        return self
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[at] for at in range(len(self)))
+
+    def __getitem__(self, key: Any) -> _Tracked:
+        return self._made(super().__getitem__(key), self._writers[key], self._writer)
+
+    def __add__(self, other: Any) -> Any:
+        if not isinstance(other, str) or hasattr(other, "__html__"):  # that escapes this text
+            return NotImplemented
+        return _joined((self, other))
+
+    def __radd__(self, other: Any) -> Any:
+        return _joined((other, self)) if isinstance(other, str) else NotImplemented
+
+    def __mul__(self, times: Any) -> _Tracked:
+        if isinstance(times, int) and times * len(self) > _MAX_RENDERED:
+            raise ValueError(f"a text of {times * len(self):,} characters is too large")
+        return self._made(super().__mul__(times), self._writers * times, self._writer)
+
+    __rmul__ = __mul__
+
+    def lstrip(self, chars: str | None = None, /) -> _Tracked:
+        return self[len(self) - len(super().lstrip(chars)) :]
+
+    def rstrip(self, chars: str | None = None, /) -> _Tracked:
+        return self[: len(super().rstrip(chars))]
+
+    def strip(self, chars: str | None = None, /) -> _Tracked:
+        return self.lstrip(chars).rstrip(chars)
+
+    def removeprefix(self, prefix: str, /) -> _Tracked:
+        return self[len(prefix) :] if self.startswith(prefix) else self
+
+    def removesuffix(self, suffix: str, /) -> _Tracked:
+        return self[: len(self) - len(suffix)] if self.endswith(suffix) else self
+
+    def split(self, sep: str | None = None, maxsplit: Any = -1) -> list[Any]:
+        return self._located(super().split(sep, maxsplit), sep)
+
+    def rsplit(self, sep: str | None = None, maxsplit: Any = -1) -> list[Any]:
+        return self._located(super().rsplit(sep, maxsplit), sep)
+
+    def _located(self, parts: list[str], sep: str | None) -> list[Any]:
+        """Find the parts that were split off, with `sep` or else white space between them."""
+        found, at = [], 0
+        for part in parts:
+            start = self.index(part, at) if sep is None else at
+            at = start + len(part)
+            found.append(self[start:at])
+            at += len(sep or "")
+        return found
+
+    def splitlines(self, keepends: bool = False) -> list[Any]:
+        found, at = [], 0
+        for whole, line in zip(super().splitlines(True), super().splitlines(keepends)):
+            found.append(self[at : at + len(line)])
+            at += len(whole)
+        return found
+
+    def partition(self, sep: str, /) -> Any:
+        return self._parted(*super().partition(sep))
+
+    def rpartition(self, sep: str, /) -> Any:
+        return self._parted(*super().rpartition(sep))
+
+    def _parted(self, before: str, sep: str, after: str) -> tuple[_Tracked, ...]:
+        start, stop = len(before), len(self) - len(after)
+        return self[:start], self[start:stop], self[stop:]
+
+    def replace(self, old: str, new: str, count: Any = -1, /) -> str:
+        if not old:  # which puts the new text between all characters
+            return super().replace(old, new, count)
+        return _Tracked(new).join(self.split(old, count))
+
+    def join(self, parts: Iterable[str], /) -> _Tracked:
+        made: list[str] = []
+        for part in parts:
+            made += [self, part] if made else [part]
+        return _joined(made)
+
+    def lower(self) -> str:
+        return self._changed(str.lower)
+
+    def upper(self) -> str:
+        return self._changed(str.upper)
+
+    def title(self) -> str:
+        return self._changed(str.title)
+
+    def capitalize(self) -> str:
+        return self._changed(str.capitalize)
+
+
+# For errors that a template's author reads.
+_Tracked.__name__ = _Tracked.__qualname__ = "str"
+_Tracked.__module__ = "builtins"
+
+
+def _joined(parts: Iterable[str]) -> _Tracked:
+    """Join strings; each keeps its letters."""
+    known = [_Tracked(part) for part in parts]
+    writers = "".join([part._writers for part in known])
+    return _Tracked._made("".join(known), writers, known[0]._writer if known else _UNKNOWN)
+
+
+def _writer_of(value: Any) -> str:
+    """Return the letter of text that is made of all the strings in a value."""
+    letters, waiting = set[str](), [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            letters.update((value._writers or value._writer) if type(value) is _Tracked else "?")
+        elif isinstance(value, Mapping):
+            waiting += [*value, *value.values()]
+        elif isinstance(value, (list, tuple)):
+            waiting += value
+    others = letters - {_OWN}
+    if not others:
+        return _OWN if letters else _UNKNOWN
+    return others.pop() if len(others) == 1 else _UNKNOWN
+
+
+# -- Jinja templates without bpe_tokenizer_tools -------------------------------
+# Operations on text that aren't followed, to be named in an error.
+_UNFOLLOWED = {"format", "format_map", "center", "ljust", "rjust", "zfill", "expandtabs"}
+_UNFOLLOWED |= {"translate", "swapcase", "casefold", "indent", "wordwrap", "truncate", "safe"}
+_UNFOLLOWED |= {"e", "escape", "forceescape", "striptags", "urlize", "urlencode", "xmlattr"}
+_UNFOLLOWED |= {"pprint", "string_format"}
+
+
+def _own_text(text: str) -> _Tracked:
+    return _Tracked(text, _OWN)
+
+
+def _jinja_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Write JSON as transformers does."""
+    text = json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+    return _Tracked(text, _writer_of((value, indent, separators)))
+
+
+def _jinja_join(values: Iterable[Any], d: str = "", attribute: Any = None) -> str:
+    if attribute is not None:
+        raise ValueError("join(attribute=...) is not supported; map(attribute=...) first")
+    return _Tracked(str(d)).join(map(str, values))
+
+
+def _jinja_refuse(message: Any) -> NoReturn:
+    raise ValueError(f"the chat template refuses this conversation: {message}")
+
+
+def _marking_generator(jinja2: Any) -> Any:
+    """Return Jinja's compiler with one change: a template's constants are marked as its own."""
+    nodes = jinja2.nodes
+
+    class Generator(jinja2.compiler.CodeGenerator):  # type: ignore[misc]
+        def _output_child_to_const(self, node: Any, frame: Any, finalize: Any) -> Any:
+            if not isinstance(node, (nodes.TemplateData, nodes.Const)):
+                raise nodes.Impossible  # nothing is computed before it is needed
+            return super()._output_child_to_const(node, frame, finalize)
+
+        def _output_const_repr(self, group: Iterable[Any]) -> str:
+            return f"environment.own({''.join(map(str, group))!r})"
+
+        def visit_Const(self, node: Any, frame: Any) -> None:
+            value = node.as_const(frame.eval_ctx)
+            if isinstance(value, str):
+                self.write(f"environment.own({value!r})")
+            else:
+                super().visit_Const(node, frame)
+
+        def visit_TemplateData(self, node: Any, frame: Any) -> None:
+            self.write(f"environment.own({node.data!r})")
+
+        def visit_Concat(self, node: Any, frame: Any) -> None:
+            self.write("environment.concat(map(str, (")
+            for part in node.nodes:
+                self.visit(part, frame)
+                self.write(", ")
+            self.write(")))")
+
+    return Generator
+
+
+@functools.cache
+def _jinja() -> Any:
+    """Return an environment as transformers has it, in which text is tracked."""
+    purpose = "a Jinja chat template"
+    jinja2 = _import_optional("jinja2", purpose, "jinja2")
+    if tuple(map(int, jinja2.__version__.split(".")[:3])) < (3, 1, 6):
+        problem = f"jinja2 3.1.6, whose sandbox is safe, not {jinja2.__version__}"
+        raise ImportError(f"{purpose} needs {problem}: pip install -U jinja2")
+    importlib.import_module("jinja2.compiler")
+    ext: Any = importlib.import_module("jinja2.ext")
+    sandbox: Any = importlib.import_module("jinja2.sandbox")
+    nodes = jinja2.nodes
+
+    class Generation(ext.Extension):  # type: ignore[misc]
+        """The tag {% generation %}, around the assistant's text."""
+
+        tags = {"generation"}  # noqa: RUF012 - as Jinja has it
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            call = self.call_method("_body")
+            return nodes.CallBlock(call, [], [], body).set_lineno(line)
+
+        def _body(self, caller: Any) -> Any:
+            return caller()
+
+    class Environment(sandbox.ImmutableSandboxedEnvironment):  # type: ignore[misc]
+        code_generator_class = _marking_generator(jinja2)
+        concat = staticmethod(_joined)
+        own = staticmethod(functools.lru_cache(1024)(_own_text))
+
+    extensions = [Generation, ext.loopcontrols]
+    made = Environment(trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=extensions)
+    made.filters.update(tojson=_jinja_json, join=_jinja_join)
+    made.globals["raise_exception"] = _jinja_refuse
+    made.globals["strftime_now"] = time.strftime  # of this moment, if it is given no other
+    del made.globals["lipsum"]  # random Latin text of any length
+    return made
+
+
+@functools.lru_cache(maxsize=64)
+def _compile_jinja(source: str) -> Any:
+    environment = _jinja()
+    if len(source) > _MAX_TEMPLATE:
+        size, limit = f"{len(source):,}", f"{_MAX_TEMPLATE:,}"
+        raise ValueError(f"a chat template of {size} characters; the limit is {limit}")
+    try:
+        return environment.from_string(source)
+    except Exception as error:  # whatever the compiler raises
+        line = getattr(error, "lineno", None)
+        where = f", line {line}" if line else ""
+        raise ValueError(f"the chat template is not valid Jinja{where}: {error}") from None
+
+
+def _render_jinja(
+    source: str, talk: _Talk, add_generation_prompt: bool, variables: Mapping[str, Any]
+) -> _Tracked:
+    """Render a Jinja template; all errors of the template are a ValueError."""
+    template = _compile_jinja(source)
+    given = {"messages": talk, "add_generation_prompt": add_generation_prompt, **variables}
+    try:
+        return _Tracked(template.render(given))
+    except ValueError:
+        raise
+    except Exception as error:  # whatever the template does with this conversation
+        kind = type(error).__name__
+        problem = f"the chat template failed on this conversation: {kind}: {error}"
+        raise ValueError(problem) from None
+
+
+def _unfollowed(source: str) -> str:
+    """Name the operations in a template that may make text whose writer is unknown."""
+    environment = _jinja()
+    nodes = importlib.import_module("jinja2.nodes")
+    tree = environment.parse(source)
+    names = {each.name for each in tree.find_all(nodes.Filter)}
+    names |= {each.node.attr for each in tree.find_all(nodes.Call) if hasattr(each.node, "attr")}
+    found = sorted(names & _UNFOLLOWED) + ["%"] * any(tree.find_all(nodes.Mod))
+    return ", ".join(found) or "printing a list or a mapping, for instance"
+
+
+# -- A conversation's ids, without bpe_tokenizer_tools ------------------------
+
+
+def _tool_schemas(tools: Any) -> Any:
+    """Return tools that are JSON schemas; others need bpe_tokenizer_tools."""
+    if isinstance(tools, (list, tuple)) and all(isinstance(tool, dict) for tool in tools):
+        return list(tools)
+    purpose = "a tool that isn't a JSON schema (a dict in the list tools=)"
+    return _tools("chat.tool_schemas", purpose).schemas(tools)
+
+
+def _tracked(value: Any, writer: str) -> Any:
+    """Copy plain data, with every string tracked."""
+    return _copy_data(value, lambda text: _Tracked(text, writer))
+
+
+def _tracked_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Track the strings of a message; a role that templates know is as good as their own text."""
+    is_answer = message["role"] in _ASSISTANTS
+    given = {}
+    for key, value in message.items():
+        said = is_answer and (key == "content" or key in _THOUGHTS)
+        given[key] = _tracked(value, _ANSWER if said else _SAID)
+    if message["role"] in _CHAT_ROLES:
+        given["role"] = _own_text(message["role"])
+    return _with_thoughts(given)
+
+
+class _Request:
+    """Renders conversations with a template, and encodes them."""
+
+    def __init__(
+        self,
+        tokenizer: BPETokenizer,
+        template: Any,
+        variables: Mapping[str, Any],
+        *,
+        prompt: bool,
+        field: str,
+        allowed_special: Any,
+        limit: int | None,
+        masked: bool,
+        aligned: bool,
+        session: Any,
+    ) -> None:
+        if session is not None:
+            _tools("prompts.sessions", "session=")
+        self._tokenizer, self._prompt, self._field = tokenizer, prompt, field
+        self._allowed_special, self._limit = allowed_special, limit
+        self._masked, self._aligned = masked, aligned
+        template, self._content_tokens, given = _take_variables(template, variables)
+        self._is_default = template is None
+        if given.get("tools") is not None:
+            given["tools"] = _tool_schemas(given["tools"])
+        given.setdefault("tools")
+        self._source = _select_template(template, tokenizer, given["tools"])
+        self._given = given
+        self._is_jinja = isinstance(self._source, str) and self._source not in _BUILT_IN
+        if self._is_jinja:
+            _compile_jinja(self._source)  # says first what the template itself lacks
+            if limit is not None:
+                _tools("chat.truncation", "truncation with a Jinja template")
+        if masked and self._source not in _BUILT_IN:
+            purpose = "return_assistant_tokens_mask with a template that isn't built in"
+            _tools("chat.templates", purpose)
+
+    def plain_text(self, talk: _Talk) -> str:
+        return str.__str__(self._text(talk)[0])
+
+    def row(self, talk: _Talk) -> dict[str, Any]:
+        """Return the ids of a conversation, and what else the call asks for, by name."""
+        kept = talk
+        if self._limit is not None:
+            kept = _newest(talk, self._limit, lambda part: len(self._encode(self._text(part)[0])))
+        text, answers = self._text(kept)
+        if self._allowed_special == "all":
+            self._check_control(text)
+        ids = self._encode(text)
+        row: dict[str, Any] = {"input_ids": ids, "attention_mask": [1] * len(ids)}
+        if self._masked:
+            if any(message["role"] == "model" for message in kept):
+                _tools("chat.templates", "a mask of messages with the role 'model'")
+            row["assistant_masks"] = _mask(*self._places(text, ids, answers))
+        if self._aligned:
+            row["offset_mapping"] = self._places(text, ids, None)[0]
+        if self._limit is not None:
+            row["dropped_messages"] = len(talk) - len(kept)
+        return row
+
+    # -- Rendering ---
+
+    def _text(self, talk: _Talk) -> tuple[_Tracked, list[_Span]]:
+        """Render a conversation; return also the places of answers, by a built-in template."""
+        given = [_tracked_message(message) for message in talk]
+        if not self._field:
+            return self._render(given, self._prompt)
+        mark = _Tracked(_TO_CONTINUE, _CONTINUED)
+        source = self._source if self._is_jinja else None
+        said = _put_mark(given[-1], self._field, source, mark)
+        text, answers = self._render(given, False)
+        place = text._writers.find(_CONTINUED)
+        if place < 0:  # a function's text; or the mark is absent, and a message may spell it
+            name = _TO_CONTINUE.strip()
+            unmarked, _ = self._render([_tracked_message(message) for message in talk], False)
+            place = -1 if name in unmarked else text.rfind(name)
+        text = _cut_at_mark(text, place, said, self._field)
+        return text, [(start, min(end, len(text))) for start, end in answers if start < len(text)]
+
+    def _render(self, talk: _Talk, prompt: bool) -> tuple[_Tracked, list[_Span]]:
+        if self._is_jinja:
+            own = _token_variables(self._tokenizer)
+            variables = {
+                **{name: _own_text(token) for name, token in own.items()},
+                **{name: _tracked(value, _SAID) for name, value in self._given.items()},
+            }
+            return _render_jinja(self._source, talk, prompt, variables), []
+        for message in talk:
+            if self._source in _BUILT_IN and message.get("content") == []:  # its text has a place
+                is_answer = message["role"] in _ASSISTANTS
+                message["content"] = _Tracked("", _ANSWER if is_answer else _SAID)
+        segments = _segments_with(self._source, talk, prompt, self._given)
+        tracked = [_Tracked(text, _OWN if trusted else _SAID) for text, trusted in segments]
+        text, answers, at = _joined(tracked), list[_Span](), 0
+        for part in tracked:
+            start, at = at, at + len(part)
+            if part._writer == _ANSWER:
+                closing = _CONTROL.match(text, at)  # which the model writes, too
+                answers.append((start, closing.end() if closing else at))
+        return text, [span for span in answers if span[0] < span[1]]
+
+    # -- Encoding ---
+
+    def _check_control(self, text: _Tracked) -> None:
+        """Raise if the template writes control tokens that this tokenizer doesn't have."""
+        own = [(part, writer == _OWN) for part, writer in text._runs()]
+        _check_written(self._tokenizer, self._source, own, self._is_default)
+        if _UNKNOWN in text._writers:
+            added = self._tokenizer._added
+            perhaps = [(part, writer in (_OWN, _UNKNOWN)) for part, writer in text._runs()]
+            unclear = set(_missing(perhaps, added)) - set(_missing(own, added))
+            if unclear:
+                self._refuse_unknown(min(unclear))
+
+    def _refuse_unknown(self, token: str) -> None:
+        how = _unfollowed(self._source)
+        _tools("chat.jinja", f"telling who wrote {token!r}, made by the template ({how}),")
+
+    def _encode(self, text: _Tracked) -> list[int]:
+        """Encode a rendered text; raise if it isn't known whether it has a control token."""
+        return self._encoder.encode(self._segments(text))
+
+    def _places(
+        self, text: _Tracked, ids: list[int], spans: list[_Span] | None
+    ) -> tuple[list[_Span], list[_Span]]:
+        if self._tokenizer._definition.components:
+            _tools("support.offsets", "offsets of a tokenizer of this kind")
+        return _token_places(self._encoder, self._segments(text), ids, spans)
+
+    @functools.cached_property
+    def _encoder(self) -> _SegmentEncoder:
+        tokenizer = self._tokenizer
+        if self._content_tokens == "as-huggingface":
+            return _SegmentEncoder(
+                tokenizer._encoder, tokenizer._definition, lambda token: not token.special
+            )
+        made: _SegmentEncoder = tokenizer._derived(_SegmentEncoder)
+        return made
+
+    def _names(self, token: str) -> bool:
+        """Return whether the template may write or read a token, perhaps made of parts."""
+        words = re.findall(r"\w+", token)
+        return not words or max(words, key=len).lower() in self._source.lower()
+
+    def _segments(self, text: _Tracked) -> list[_Counted]:
+        """Return the parts of a text, each with the added tokens that count in it."""
+        made = self._encoder
+        own = made.contents(self._tokenizer._allowed(self._allowed_special))
+        sure = _counted(text, {_OWN: own})
+        if not self._is_jinja:
+            return sure
+        # Which marks count in an answer, such as "<think>", the tools find out from the template.
+        # One that it doesn't name is text.
+        marks = frozenset(filter(self._names, made.marks()))
+        token = _unsure(made, sure, _counted(text, {_OWN: own, _ANSWER: marks}))
+        if token:
+            purpose = f"telling whether {token!r} in an answer is a mark of the chat template"
+            _tools("chat.encoding", purpose)
+        token = _unsure(made, sure, _counted(text, {_OWN: own, _UNKNOWN: own}))
+        if token:
+            self._refuse_unknown(token)
+        return sure
+
+
+def _counted(text: _Tracked, counts: Mapping[str, frozenset[str]]) -> list[_Counted]:
+    """Return the parts of a text, each with the added tokens that count for its writer."""
+    return [(part, counts.get(writer, _NONE)) for part, writer in text._runs()]
+
+
+def _unsure(made: _SegmentEncoder, sure: list[_Counted], possible: list[_Counted]) -> str:
+    """Return an added token that is there only if more may be; "" if there is none."""
+    found = made.matches(sure)[1]
+    more = made.matches(possible)[1]
+    if found == more:
+        return ""
+    known = set(found)
+    return next((each[2].content for each in more if each not in known and each[2]), "a token")
+
+
+def _token_places(
+    made: _SegmentEncoder, segments: list[_Counted], ids: list[int], spans: list[_Span] | None
+) -> tuple[list[_Span], list[_Span]]:
+    """Return the place of each id, and those of spans of the text, in the normalized text.
+
+    Without spans, the text must be the same normalized.
+    """
+    text, matches = made.matches(segments)
+    normalize, encoder = made.pipeline.normalize, made.encoder
+    borders = sorted({border for span in spans or () for border in span})
+    moved, longer = {len(text): len(text)}, 0  # how much longer the text is when normalized
+    found, places = list[int](), list[_Span]()
+    for start, end, token in _text_between(matches, len(text)):
+        whole = text[start:end] if token else normalize(text[start:end])
+        if spans is None and whole != text[start:end]:
+            _tools("support.offsets", "offsets of text that is changed")
+        begin = start + longer
+        for border in borders[
+            bisect.bisect_left(borders, start) : bisect.bisect_left(borders, end)
+        ]:
+            head = text[start:border] if token else normalize(text[start:border])
+            if not token and head + normalize(text[border:end]) != whole:
+                _tools("support.offsets", "a mask of answers whose text composes with what follows")
+            moved[border] = begin + len(head)
+        parts = (
+            [(token, 0, end - start)]
+            if token
+            else made.pipeline.parts(text[start:end], (), start == 0)
+        )
+        for part, a, b in parts:
+            if isinstance(part, AddedToken):
+                found.append(cast("int", part.id))
+                places.append((begin + a, begin + b))
+                continue
+            new, at = encoder.encode(part), begin + a
+            found += new
+            lead = len(part) - (b - a)  # a space that was put before the text
+            for x, y in encoder.places(part, new):
+                places.append((at + max(x - lead, 0), at + max(y - lead, 1)))
+        longer += len(whole) - (end - start)
+    if found != ids:  # merges would have made a control token of plain text
+        _tools("support.offsets", "offsets of text that spells a learned control token")
+    moved[len(text)] += longer
+    return places, [(moved[start], moved[end]) for start, end in spans or ()]
 
 
 # == 10. Inference backends ===================================================
@@ -6283,8 +6866,10 @@ class BPETokenizer:
         name = None if options else _built_in(template, now.chat_templates, now._added)
         is_batch = isinstance(asked, list) and isinstance([*asked, 0][0], (list, tuple))
         if name is None or is_batch:
-            tools = _tools("chat.apply_template", "a template that is not built in, or an option,")
-            return tools.apply(self, *given, tokenize=tokenize, **options)
+            if _WITH_TOOLS:
+                run = _tools("chat.apply_template").apply
+                return run(self, *given, tokenize=tokenize, **options)
+            return _apply_template(now, given, _Request, tokenize=tokenize, **options)
         prompt = add_generation_prompt is None or bool(add_generation_prompt)
         segments = _render(name, _check_messages(asked, system_prompt, least=1), prompt)
         default = name if template is None and not now.chat_templates else ""
