@@ -4424,7 +4424,11 @@ class _Tracked(str):
 
     def __new__(cls, text: str, writer: str = _UNKNOWN) -> _Tracked:
         """Track a whole string; one that is tracked already stays as it is."""
-        return text if isinstance(text, _Tracked) else cls._made(text, writer * len(text), writer)
+        if isinstance(text, _Tracked):
+            return text
+        if not isinstance(text, str):
+            raise TypeError(f"expected a string, got {type(text).__name__}")
+        return cls._made(text, writer * len(text), writer)
 
     @classmethod
     def _made(cls, text: str, writers: str, writer: str) -> _Tracked:
@@ -4577,7 +4581,7 @@ def _writer_of(value: Any) -> str:
 _UNFOLLOWED = {"format", "format_map", "center", "ljust", "rjust", "zfill", "expandtabs"}
 _UNFOLLOWED |= {"translate", "swapcase", "casefold", "indent", "wordwrap", "truncate", "safe"}
 _UNFOLLOWED |= {"e", "escape", "forceescape", "striptags", "urlize", "urlencode", "xmlattr"}
-_UNFOLLOWED |= {"pprint", "string_format"}
+_UNFOLLOWED |= {"pprint"}
 
 
 def _own_text(text: str) -> _Tracked:
@@ -4710,6 +4714,14 @@ def _render_jinja(
         kind = type(error).__name__
         problem = f"the chat template failed on this conversation: {kind}: {error}"
         raise ValueError(problem) from None
+
+
+@functools.lru_cache(maxsize=32)
+def _jinja_variables(source: str) -> frozenset[str]:
+    """Return the names of the variables that a template reads and doesn't set."""
+    _compile_jinja(source)  # raises an error that says what is wrong
+    meta = importlib.import_module("jinja2.meta")
+    return frozenset(meta.find_undeclared_variables(_jinja().parse(source)))
 
 
 def _unfollowed(source: str) -> str:
@@ -4893,6 +4905,8 @@ class _Request:
 
     def _names(self, token: str) -> bool:
         """Return whether the template may write or read a token, perhaps made of parts."""
+        if token in _token_variables(self._tokenizer).values():
+            return True
         words = re.findall(r"\w+", token)
         return not words or max(words, key=len).lower() in self._source.lower()
 
@@ -4948,18 +4962,15 @@ def _token_places(
         if spans is None and whole != text[start:end]:
             _tools("support.offsets", "offsets of text that is changed")
         begin = start + longer
-        for border in borders[
-            bisect.bisect_left(borders, start) : bisect.bisect_left(borders, end)
-        ]:
+        first, last = (bisect.bisect_left(borders, place) for place in (start, end))
+        for border in borders[first:last]:
             head = text[start:border] if token else normalize(text[start:border])
             if not token and head + normalize(text[border:end]) != whole:
                 _tools("support.offsets", "a mask of answers whose text composes with what follows")
             moved[border] = begin + len(head)
-        parts = (
-            [(token, 0, end - start)]
-            if token
-            else made.pipeline.parts(text[start:end], (), start == 0)
-        )
+        parts: Iterable[_Part] = made.pipeline.parts(text[start:end], (), start == 0)
+        if token:
+            parts = [(token, 0, end - start)]
         for part, a, b in parts:
             if isinstance(part, AddedToken):
                 found.append(cast("int", part.id))
@@ -5746,9 +5757,17 @@ def _check_options(
         raise TypeError(f"{caller} takes no option {name!r}{hint}")
 
 
+def _template_reads(tokenizer: BPETokenizer, options: Mapping[str, Any], name: str) -> bool:
+    """Return whether the chat template of a call is Jinja that reads a variable of that name."""
+    template = options.get("template") or options.get("chat_template")
+    source = _select_template(template, tokenizer, options.get("tools"))
+    return not (callable(source) or source in _BUILT_IN) and name in _jinja_variables(source)
+
+
 def _chat(tokenizer: BPETokenizer, messages: _Chat, path: _FileName, **options: Any) -> Any:
     """Let a model answer; see `BPETokenizer.chat`."""
-    _check_options("chat()", options, _CHAT_OPTIONS, lambda _: False)
+    reads = functools.partial(_template_reads, tokenizer, options)
+    _check_options("chat()", options, _CHAT_OPTIONS, reads)
     given = {"top_k": 0, "seed": None, "stop": (), "stream": False, "timeout": None, **options}
     wait = _check_timeout(given.pop("timeout"))
     how = _Sampling(*map(given.pop, _Sampling._fields)).check()
