@@ -137,8 +137,9 @@ grammars: ## grammar engines take tokenizers; needs llguidance xgrammar transfor
 	$(PYTEST) tests/dropin/test_dropin_grammars.py
 
 optimum: export BPE_TOKENIZER_REQUIRE = optimum.intel,openvino,numpy,transformers
-optimum: ## models exported by optimum-intel run here; needs it, and it wants older libraries than the others
-	$(PYTEST) --engine python -k "openvino or optimum" tests/backends/test_generation.py
+optimum: ## optimum-intel converts models, and they run; needs it, and it wants older libraries than the others
+	$(PYTEST) --engine python tests/backends/test_openvino_conversion.py
+	$(PYTEST) --engine python -k openvino tests/backends/test_generation.py
 
 # MLX compiles kernels in TMPDIR and loads them from there.
 backends: export BPE_TOKENIZER_REQUIRE = llama_cpp,mlx_lm,openvino,transformers,torch,gguf,numpy,jinja2

@@ -54,6 +54,7 @@ import codecs
 import contextlib
 import dataclasses
 import difflib
+import errno
 import functools
 import hashlib
 import heapq
@@ -5302,6 +5303,182 @@ class _Mlx(_Runner):
         self._mx.clear_cache()
 
 
+# -- Models for OpenVINO --------------------------------------------------------
+# OpenVINO runs its own format only.  optimum-intel converts a model of HuggingFace's, in another
+# process: it prints a lot, and needs torch and the memory of a whole model until it ends.
+_CONVERTER = """\
+import sys
+parent, model, folder, *sys.path = sys.argv[1:]
+sys.modules["openvino_telemetry"] = None  # reports nothing to Intel
+import os, threading, time
+
+def end_with_parent():
+    while os.getppid() == int(parent):
+        time.sleep(0.2)
+    os._exit(1)
+
+threading.Thread(target=end_with_parent, daemon=True).start()
+from optimum.exporters.openvino import main_export
+from optimum.intel import OVConfig
+
+# "auto" keeps the type of the weights; without it, those of a large model become 8-bit integers.
+main_export(
+    model,
+    folder,
+    task="text-generation-with-past",
+    library_name="transformers",
+    local_files_only=True,
+    ov_config=OVConfig(dtype="auto"),
+)
+"""
+_IR = "openvino_model.xml"
+
+
+def _cache_folder() -> Path:
+    """Return this library's directory among the user's caches."""
+    chosen = os.environ.get("BPE_TOKENIZER_CACHE", "")
+    if chosen not in ("", "0"):  # "0" turns off the cache of compiled vocabularies
+        return Path(chosen)
+    base = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "bpe_tokenizer"
+
+
+def _lock_file(handle: int, shared: bool) -> bool:
+    """Lock an open file; return False if the file system has no locks.
+
+    Raises:
+        BlockingIOError: another process has the lock.
+    """
+    try:
+        if os.name == "nt":
+            locking: Any = importlib.import_module("msvcrt")
+            if not shared:
+                locking.locking(handle, locking.LK_NBLCK, 1)
+        else:
+            fcntl: Any = importlib.import_module("fcntl")
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
+            raise BlockingIOError from None
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path, waiting: str) -> Iterator[bool]:
+    """Make a directory and hold its lock, until the process ends at the latest.
+
+    Yields False where there are no locks.  `waiting` says on stderr what another process does.
+    """
+    try:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        remedy = "set BPE_TOKENIZER_CACHE to a directory that you may write to"
+        problem = f"can't write there: {error.strerror or error}; {remedy}"
+        raise OSError(error.errno, problem, str(folder)) from None
+    try:
+        while True:
+            try:
+                is_locked = _lock_file(handle, shared=False)
+                break
+            except BlockingIOError:
+                print(waiting, end="", file=sys.stderr, flush=True)
+                waiting = ""
+                time.sleep(0.1)
+        yield is_locked
+    finally:
+        os.close(handle)
+
+
+def _openvino_folder(files: _ModelFiles) -> Path:
+    """Return the directory of a model in OpenVINO's format; convert it on first use.
+
+    The cache directory has one conversion of each model, named by the model's path and by the
+    state of its files: a changed model is converted again.  It appears under its name when it
+    is whole.  What a killed process left is removed by the next one.
+    """
+    if files.kind == "openvino":
+        return files.path
+    model = files.path.resolve()
+    weights = [model / "config.json", *sorted(model.glob("*.safetensors"))]
+    state = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in weights]
+    place = _cache_folder() / "openvino" / f"{model.name}-{_short_hash(str(model))}"
+    folder = place / _short_hash(_CONVERTER, state)
+    if (folder / _IR).exists():
+        return folder
+    if not _is_installed("optimum.intel"):
+        needs = "needs the model in its own format, and optimum-intel, which converts it,"
+        raise ImportError(f"it {needs} is not installed")
+    waiting = f"{files.path}: waiting for another process, which converts it for OpenVINO\n"
+    with _alone_in(place, waiting) as is_locked:
+        if not (folder / _IR).exists():
+            _make_openvino_folder(files.path, folder, is_locked)
+    return folder
+
+
+def _short_hash(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _make_openvino_folder(model: Path, folder: Path, is_locked: bool) -> None:
+    """Convert a model into a folder, which gets its name when it is whole."""
+    shutil: Any = importlib.import_module("shutil")
+    if is_locked:  # nobody else is at work: these are of killed processes, or of older weights
+        for old in folder.parent.iterdir():
+            if old.is_dir():
+                shutil.rmtree(old, ignore_errors=True)
+    how = "with optimum-intel, once; a large model takes minutes"
+    print(f"{model}: converting it for OpenVINO {how}", file=sys.stderr, flush=True)
+    draft = Path(importlib.import_module("tempfile").mkdtemp(".tmp", dir=folder.parent))
+    try:
+        _convert(model, draft)
+        try:
+            draft.rename(folder)
+        except OSError:
+            if not (folder / _IR).exists():  # without locks, another process may have been faster
+                raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    print(f"{model}: converted; OpenVINO's files are in {folder}", file=sys.stderr, flush=True)
+
+
+def _convert(model: Path, folder: Path) -> None:
+    subprocess: Any = importlib.import_module("subprocess")
+    arguments = [str(os.getpid()), str(model.resolve()), str(folder), *map(str, sys.path)]
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _CONVERTER, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONIOENCODING": "utf-8"},
+    )
+    if run.returncode == 0 and (folder / _IR).exists():
+        for file in folder.iterdir():  # on disk before the folder gets its name
+            with open(file, "rb+") as written:
+                os.fsync(written.fileno())
+        return
+    said = [line.strip() for line in run.stdout.splitlines() if line.strip()]
+    reason = said[-1] if said else f"it ended with status {run.returncode}"
+    if "torchvision" in run.stdout:
+        reason += "; pip uninstall torchvision, if that is built for another torch"
+    raise RuntimeError(f"{model}: optimum-intel could not convert it for OpenVINO: {reason}")
+
+
+def _how_to_convert(files: _ModelFiles) -> str:
+    """Return the commands that make OpenVINO run a model of HuggingFace's."""
+    quote = importlib.import_module("shlex").quote
+    model, folder = quote(str(files.path)), quote(f"{files.path}-openvino")
+    weights = "fp32" if files.dtype == "float32" else "fp16"
+    command = f"optimum-cli export openvino --model {model} --task text-generation-with-past"
+    return (
+        "pip install 'optimum-intel[openvino]', then the first use converts it; or convert it "
+        f"elsewhere: {command} --weight-format {weights} {folder}"
+    )
+
+
 class _OpenVino(_Runner):
     """Runs a stateful decoder, as ``optimum-cli export openvino`` writes it."""
 
@@ -5313,7 +5490,7 @@ class _OpenVino(_Runner):
         self.device = (loading.device or "CPU").upper()
         # The logits of a whole block are computed, where only the last are needed.
         self.block = max(16, min(512, 2**24 // self.vocab_rows))
-        path, settings = self.path / "openvino_model.xml", dict[str, Any]()
+        path, settings = _openvino_folder(self.files) / _IR, dict[str, Any]()
         if self.files.dtype == "float32" and loading.dtype in (None, "float32"):  # no bfloat16
             settings = {"INFERENCE_PRECISION_HINT": "f32"}
             settings |= {"KV_CACHE_PRECISION": "f32"} if self.device == "CPU" else {}
@@ -5438,17 +5615,21 @@ def _choices(
         hint = "".join(f"; did you mean {n!r}?" for n in difflib.get_close_matches(name, known, 1))
         raise ValueError(f"backend must be one of {', '.join(known)}, got {backend!r:.50}{hint}")
     readers: list[tuple[str, _ModelFiles]] = []
+    kinds = [files.kind for files in found]
     for files in found:
         names = {"gguf": ["llama.cpp"], "openvino": ["openvino"]}.get(files.kind)
         names = names or ["mlx", "transformers"]
         if files.kind in ("mlx", "safetensors") and "quantization" in files.config:  # MLX's word
             names = ["mlx"]
         names = names[:: -1 if files.kind == "safetensors" and not _is_apple() else 1]
+        # OpenVINO converts such a model, which takes minutes: only if it is asked for.
+        if backend is not None and "transformers" in names and "openvino" not in kinds:
+            names.append("openvino")
         readers += [(name, files) for name in names]
     if not (choices := [(name, files, asked[name]) for name, files in readers if name in asked]):
         able = ", ".join(dict.fromkeys(name for name, _ in readers))
-        kinds = f"cannot read this model (its kind: {' and '.join(each.kind for each in found)})"
-        raise ValueError(f"{path}: {' or '.join(asked)} {kinds}; {able} can")
+        problem = f"cannot read this model (its kind: {' and '.join(kinds)})"
+        raise ValueError(f"{path}: {' or '.join(asked)} {problem}; {able} can")
     here = [each for each in choices if all(map(_is_installed, _RUNNERS[each[0]].packages))]
     return here or choices
 
@@ -5464,8 +5645,11 @@ def _check_timeout(timeout: Any) -> float | None:
     return None if timeout > threading.TIMEOUT_MAX else timeout
 
 
-def _cannot_use(name: str, error: ImportError) -> str:
-    return f"{name} cannot be used ({error}); pip install {_RUNNERS[name].install}"
+def _cannot_use(name: str, files: _ModelFiles, error: ImportError) -> str:
+    remedy = f"pip install {_RUNNERS[name].install}"
+    if name == "openvino" and files.kind != "openvino":
+        remedy = _how_to_convert(files)
+    return f"{name} cannot be used ({error}); {remedy}"
 
 
 _loaded: dict[str, _Runner] = {}  # the last one, by everything it was loaded with
@@ -5477,7 +5661,7 @@ def _describe(path: Path) -> list[_ModelFiles]:
     """Return the models at a path, as its file names and its config.json describe them."""
     if path.is_file() and path.suffix.lower() == ".gguf":
         return [_ModelFiles(path, "gguf")]
-    kinds = {"openvino": "openvino_model.xml", "safetensors": "*.safetensors"}
+    kinds = {"openvino": _IR, "safetensors": "*.safetensors"}
     if not (found := [kind for kind, name in kinds.items() if any(path.glob(name))]):
         expected = "a .gguf file, or a directory with safetensors or openvino_model.xml"
         raise FileNotFoundError(f"{path}: no model; expected {expected}")
@@ -5506,7 +5690,7 @@ def _open_model(path: Path, backend: Any, loading: _Loading) -> _Runner:
                     _loaded[key] = _RUNNERS[name](files, loading)
                 return _loaded[key]
         except ImportError as error:
-            problems.append(_cannot_use(name, error))
+            problems.append(_cannot_use(name, files, error))
     raise ImportError(f"{path}: {'; or '.join(problems)}")
 
 
@@ -6921,7 +7105,8 @@ class BPETokenizer:
             model_path: a .gguf file, or a directory with safetensors or an OpenVINO model.
             temperature, top_p: 0 always takes the most likely token; otherwise one is drawn from
                 the most likely tokens that together have this share.
-            backend: how to run the model; None takes the best installed one.
+            backend: how to run the model; None takes the best installed one.  ``INTEL_OPENVINO``
+                converts a directory with safetensors on first use (docs/backends.md).
             n_gpu_layers: how many layers go to a GPU; -1 for all.
             n_ctx: how many tokens of prompt and answer fit; 0 for the model's own limit.
             verbose: report on stderr what ran, and how fast.

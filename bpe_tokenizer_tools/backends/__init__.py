@@ -12,6 +12,9 @@ of model determines which libraries can run it; the first one that is installed 
     directory, HuggingFace's             Transformers, MLX (on a Mac, MLX first)
     directory with openvino_model.xml    OpenVINO
 
+OpenVINO also runs a directory of HuggingFace's if it is asked for by name: optimum-intel converts
+the model on first use, into the user's cache directory.
+
 Section 10 of bpe_tokenizer has the loop, the sampler and a class for each library, and chooses
 the library.  `base` and `libraries` derive runners that check their arguments and can be
 released.  `model_files` reads what a model's files say, and `fit` compares that with a tokenizer.
@@ -99,7 +102,7 @@ def open_model(
         ValueError, TypeError: a setting is wrong, or the library doesn't have it; or the
             backend cannot read the model.
         ImportError: the library is not installed; the message says how to install it.
-        RuntimeError: the library fails to load the model.
+        RuntimeError: the library fails to load the model, or optimum-intel to convert it.
     """
     loading = core.Loading(
         integer("n_gpu_layers", n_gpu_layers, -1),
@@ -114,7 +117,7 @@ def open_model(
             try:
                 return _open(name, files, replace(loading, device=loading.device or own_device))
             except ImportError as error:
-                problems.append(core.cannot_use(name, error))
+                problems.append(core.cannot_use(name, files, error))
     others = models_near(Path(path)) if os.path.isdir(path) else ""
     raise ImportError(f"{path}: {'; or '.join(problems)}{others}")
 

@@ -178,6 +178,8 @@ class Mlx(Backend, core.Mlx):
 class OpenVino(Backend, core.OpenVino):
     """Runs a stateful decoder, as ``optimum-cli export openvino`` writes it.
 
+    A model of HuggingFace's is converted on first use, if optimum-intel is installed.
+
     The device is the CPU, unless another is named ("GPU").  A float32 model is computed in
     float32, and so is its key-value cache, which would be float16 by default; OpenVINO
     decides about others.  Further settings are properties of OpenVINO, such as

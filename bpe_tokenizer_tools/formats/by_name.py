@@ -154,17 +154,8 @@ def _places(name: str) -> Iterator[Path]:
     chosen = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
     if chosen:
         yield Path(chosen, as_tiktoken)
-    yield cache_folder() / f"{name}.tiktoken"
+    yield core.cache_folder() / f"{name}.tiktoken"
     yield Path(tempfile.gettempdir(), "data-gym-cache", as_tiktoken)
-
-
-def cache_folder() -> Path:
-    """Return this library's directory among the user's caches."""
-    chosen = os.environ.get("BPE_TOKENIZER_CACHE", "")
-    if chosen not in ("", "0"):  # "0" turns off the cache of compiled vocabularies
-        return Path(chosen)
-    base = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "bpe_tokenizer"
 
 
 def _checked(place: Path, name: str) -> bytes | None:

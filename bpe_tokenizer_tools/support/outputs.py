@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import importlib
 import io
 import os
 import re
@@ -24,6 +22,7 @@ from bpe_tokenizer_tools.support.files import (
     resolved,
 )
 
+_lock = core.lock_file
 _PLOTS = {".png": "png", ".svg": "svg"}
 
 
@@ -239,20 +238,3 @@ def _hold(path: Path, is_folder: bool, shared: bool, stack: contextlib.ExitStack
             folder = path if is_folder else path.parent
             raise BlockingIOError(f"{folder}: another run is using this folder") from None
     return os.path.samestat(os.fstat(handle), os.stat(place))
-
-
-def _lock(handle: int, shared: bool) -> bool:
-    """Return False if the file system has no locks; BlockingIOError if another has it."""
-    try:
-        if os.name == "nt":
-            locking: Any = importlib.import_module("msvcrt")
-            if not shared:
-                locking.locking(handle, locking.LK_NBLCK, 1)
-        else:
-            fcntl: Any = importlib.import_module("fcntl")
-            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
-            raise BlockingIOError from None
-        return False
-    return True
