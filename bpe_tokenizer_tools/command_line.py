@@ -45,7 +45,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     ),
     "compare": (
         "compare mine other --texts corpus.txt",
-        "compare mine other --texts prose=corpus.txt texts/ --json",
+        "compare mine other --text 'Hello, world!'",
     ),
     "sweep": (
         "sweep corpus.txt --held-out texts/b.txt --sizes 400 500",

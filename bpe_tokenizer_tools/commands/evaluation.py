@@ -13,6 +13,7 @@ from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, PretokenCounts
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.command_line import corpus_options, superword_options, superwords_of
 from bpe_tokenizer_tools.commands.basic import languages_of
+from bpe_tokenizer_tools.commands.showing import read_text
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.text import say
 
@@ -34,6 +35,7 @@ def _text_options(add: Callable[..., Any]) -> None:
     kinds = ".jsonl, .parquet, .gz, .bz2, .xz and .zst are read too"
     what = f"files and directories by group, NAME= is optional; {kinds}"
     add("--texts", nargs="+", action="extend", metavar="NAME=PATH", help=what)
+    add("--text", metavar="TEXT", help="this text, as a group 'text'; '-' reads it from stdin")
     lines = "one file per language; line n of each is the same sentence"
     add("--parallel", nargs="+", action="extend", metavar="NAME=PATH", help=lines)
     sampled = "take a sample of at most N bytes of each group of --texts, the same each time"
@@ -46,13 +48,18 @@ def _text_options(add: Callable[..., Any]) -> None:
 def _texts(options: argparse.Namespace) -> tuple[Any, Any]:
     from bpe_tokenizer_tools.evaluation import file_groups, parallel_lines
 
-    if not options.texts and not options.parallel:
-        raise core.UsageError("one of the arguments --texts and --parallel is required")
+    if not options.texts and not options.parallel and options.text is None:
+        raise core.UsageError("one of the arguments --text, --texts and --parallel is required")
     if options.max_bytes is not None and options.max_bytes < 1:
         raise core.UsageError(f"--max-bytes must be at least 1, got {options.max_bytes}")
-    groups = file_groups(
+    groups: dict[str, Any] = {}
+    groups |= file_groups(
         options.texts or [], options.separator, options.max_bytes or 0, options.text_field
     )
+    if options.text is not None:
+        if "text" in groups:
+            raise core.UsageError("--text is the group 'text'; give the one of --texts a NAME=")
+        groups["text"] = [read_text(options.text, None)]
     return groups, parallel_lines(options.parallel or [], options.text_field)
 
 
@@ -113,9 +120,10 @@ def _sweep_options(add: Callable[..., Any]) -> None:
     add("--parity", nargs="+", action="extend", default=[], metavar="LANGUAGE=FILE", help=alike)
     superword_options(add, "learn superwords from this size on")
     apart = "text to measure on, as LANGUAGE=FILE with --parity; default: some of the corpus's "
-    apart += "documents, kept out of training"
+    apart += "documents, kept out of training; of a single document, some of its lines"
     add("--held-out", nargs="+", action="extend", metavar="FILE", help=apart)
-    share = "share of the documents to hold out from training, without --held-out (default: 0.02)"
+    share = "share of the documents (or of the only one's lines) to hold out from training, "
+    share += "without --held-out (default: 0.02)"
     add("--held-out-share", type=float, metavar="X", help=share)
     sizes = "vocabulary sizes, such as 16k 32k 50257 (default: nine from 16k to 256k)"
     add("--sizes", nargs="+", action="extend", type=int, metavar="N", help=sizes)

@@ -121,13 +121,17 @@ def _learn_options(add: Callable[..., Any]) -> None:
     add("--vocab-size", type=int, default=1_000, metavar="N", help="tokens in all, for each")
     patterns = f"split pattern: {', '.join(SPLIT_PATTERNS)}, or a regular expression"
     add("--pattern", default="gpt2", metavar="NAME", help=patterns)
+    apart = "special tokens at which the text is cut; none are learned (default: <|endoftext|>)"
+    add("--special-tokens", nargs="*", metavar="TOKEN", help=apart)
 
 
 def _cmd_learn(options: argparse.Namespace) -> None:
-    from bpe_tokenizer_tools.learn.side_by_side import side_by_side
+    from bpe_tokenizer_tools.learn.side_by_side import END_OF_TEXT, side_by_side
 
     text = read_text(None, options.corpus)
-    learned = side_by_side(text, options.vocab_size, options.pattern)
+    given = options.special_tokens
+    special_tokens = (END_OF_TEXT,) if given is None else tuple(given)
+    learned = side_by_side(text, options.vocab_size, options.pattern, special_tokens)
     say(json.dumps(learned.to_json()) if options.json else learned)
 
 

@@ -1,7 +1,8 @@
 """Counting a corpus the way a tokenizer cuts it, with some documents held out.
 
 Only a document's content decides whether it is held out: the same ones every time, in any order,
-and copies of a document stay on one side.
+and copies of a document stay on one side.  A corpus of one document, such as a plain file, is
+divided at line ends instead.
 """
 
 from __future__ import annotations
@@ -16,11 +17,16 @@ from typing import Any
 from bpe_tokenizer import AddedToken, BPETokenizer, PretokenCounts
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus.documents import joined
-from bpe_tokenizer_tools.support.text import counted
+from bpe_tokenizer_tools.support.text import counted, percent
 
 HELD_OUT_SHARE = 0.02  # of the documents, if no held-out text is passed
 _HEAD = 2**16  # characters that decide where a document goes; copies of it go there, too
 _MAX_DOCUMENT = 2**28  # characters; larger is a file whose documents nothing separates
+_PIECES = 10  # held out of a text that is one document, from everywhere in it
+_REMEDY = (
+    "pass held-out text (--held-out), another share (--held-out-share), or the special token "
+    "between documents (--special-tokens)"
+)
 
 
 class CorpusReader:
@@ -47,6 +53,7 @@ class CorpusReader:
         self._workers, self._field = num_workers or core.cores(), text_field
         self._verbose = verbose
         self._how = tokenizer.split_pattern or "", tokenizer.normalizer
+        self.notes: list[str] = []  # what a reader should know about the held-out text
 
     def read(
         self, source: Any, held_out: Any, share: float
@@ -61,7 +68,7 @@ class CorpusReader:
                 raise ValueError("the corpus is empty: there is nothing to train on")
             return counts, seen
         _check_share(source, share)
-        counts, seen = self.count_apart(source, share)
+        counts, seen = self.count_apart(source, share, by_lines=True)
         if not counts and not seen:
             raise ValueError("the corpus is empty: there is nothing to train on or to measure on")
         if not counts or not seen:
@@ -78,13 +85,12 @@ class CorpusReader:
         first: list[str] = []
 
         def rest() -> Iterator[str]:
-            for document in documents:
-                if _is_apart(document, share):
+            for document, is_apart in self._divided(corpus, share, by_lines=True):
+                if is_apart:
                     apart.append(document)
                 else:
                     yield document
 
-        documents = self._documents(corpus)
         training = rest()
         while not (first and apart):
             try:
@@ -103,26 +109,49 @@ class CorpusReader:
             counter.count(core.documents(corpus, self._field))
         return self._taken(counter)
 
-    def count_apart(self, corpus: Any, share: float) -> tuple[PretokenCounts, PretokenCounts]:
-        """Count a corpus, and its held-out documents separately; each may be empty."""
+    def count_apart(
+        self, corpus: Any, share: float, by_lines: bool = False
+    ) -> tuple[PretokenCounts, PretokenCounts]:
+        """Count a corpus, and its held-out documents separately; each may be empty.
+
+        With `by_lines`, some lines of a corpus of one document are held out.
+        """
         with core.progress("counting", "B", corpus, self._verbose) as advance:
             training = self._counter(self._workers, advance)
             apart = self._counter(1, advance)
 
             def rest() -> Iterator[list[str]]:
-                for document in self._documents(corpus):
-                    if _is_apart(document, share):
+                for document, is_apart in self._divided(corpus, share, by_lines):
+                    if is_apart:
                         apart.count([[document]])
                     else:
                         yield [document]
 
+            n_notes = len(self.notes)
             training.count(rest())
-        return self._taken(training), self._taken(apart)
+            divided = len(self.notes) > n_notes
+        counts, seen = self._taken(training), self._taken(apart)
+        if divided:  # the pieces are parts of one document
+            counts.documents, seen.documents = 1, 1
+        return counts, seen
 
     def _counter(self, workers: int, advance: Callable[[int], Any]) -> core.PretokenCounter:
         if self._cut:
             return _PieceCounter(self._cut, self._pipeline, advance)
         return core.engine().counter(self._pipeline, workers, advance)
+
+    def _divided(self, corpus: Any, share: float, by_lines: bool) -> Iterator[tuple[str, bool]]:
+        """Yield the documents, and whether each is held out."""
+        documents = self._documents(corpus)
+        first = list(itertools.islice(documents, 2))
+        if by_lines and len(first) == 1:
+            pieces = _by_lines(first[0], share)
+            if len(pieces) > 1:
+                self.notes.append(_note(pieces))
+            yield from pieces
+            return
+        for document in itertools.chain(first, documents):
+            yield document, _is_apart(document, share)
 
     def _documents(self, corpus: Any) -> Iterator[str]:
         """Yield the text between special tokens."""
@@ -131,10 +160,7 @@ class CorpusReader:
             try:
                 yield from filter(None, joined(_cut(chunks, finder), "", _MAX_DOCUMENT))
             except OverflowError as error:
-                raise ValueError(
-                    f"{error}, too many to hold one out; pass held-out text, or the special "
-                    "token between documents"
-                ) from None
+                raise ValueError(f"{error}, too many to hold one out; {_REMEDY}") from None
 
     def _taken(self, counter: core.PretokenCounter) -> PretokenCounts:
         return PretokenCounts(counter.take(), *self._how, counter.documents, counter.bytes_read)
@@ -173,8 +199,7 @@ def _check_share(source: Any, share: float) -> None:
 
 def _not_apart(total: int) -> ValueError:
     return ValueError(
-        f"{counted(total, 'document')} can't be divided into training and held-out text; pass "
-        "held-out text, another share, or the special token between documents"
+        f"{counted(total, 'document')} can't be divided into training and held-out text; {_REMEDY}"
     )
 
 
@@ -183,6 +208,41 @@ def _is_apart(document: str, share: float) -> bool:
     head = document[:_HEAD].encode("utf-8", "surrogatepass")
     drawn = int.from_bytes(hashlib.blake2b(head, digest_size=8).digest(), "big")
     return drawn < share * 2**64
+
+
+def _by_lines(text: str, share: float) -> list[tuple[str, bool]]:
+    """Cut a text into pieces that end with a line, and say whether each is held out.
+
+    About `_PIECES` pieces are held out, at equal distances, because the beginning or the end of a
+    text is often unlike the rest.  What is between two of them stays in one piece.
+    """
+    size = max(1, int(len(text) * share / _PIECES))
+    found: list[tuple[str, bool]] = []
+    start = end = held = 0  # `start` is the end of the last piece that is in `found`
+    while end < len(text):
+        begin = end
+        end = text.find("\n", begin + size - 1) + 1 or len(text)
+        is_last_chance = end == len(text) and not held and begin > 0
+        if held + end - begin <= share * end or is_last_chance:
+            if begin > start:
+                found.append((text[start:begin], False))
+            found.append((text[begin:end], True))
+            held += end - begin
+            start = end
+    if start < len(text):
+        found.append((text[start:], False))
+    return found
+
+
+def _note(pieces: Iterable[tuple[str, bool]]) -> str:
+    """Say which part of a text that is one document is held out."""
+    held = [len(piece) for piece, is_apart in pieces if is_apart]
+    total = sum(len(piece) for piece, _ in pieces)
+    return (
+        f"the corpus is one document, so {percent(sum(held) / total)} of it was held out at line "
+        f"ends, in {counted(len(held), 'piece')}; pass other text as --held-out, or the special "
+        "token between documents as --special-tokens"
+    )
 
 
 def check_apart(source: Any, held_out: Any) -> None:

@@ -128,12 +128,14 @@ def read(
     for name, corpus in parity.corpora.items():
         text = None if held_out is None else held_out[name]
         check_apart(corpus, text)
+        before = len(reader.notes)
         try:
             counts[name], seen[name] = reader.read(corpus, text, share)
         except ValueError as error:
             if isinstance(error, FileFormatError):  # it names the file
                 raise
             raise ValueError(f"language {name!r}: {error}") from None
+        reader.notes[before:] = [f"language {name!r}: {note}" for note in reader.notes[before:]]
     return dataclasses.replace(parity, corpora=counts), seen
 
 

@@ -195,7 +195,8 @@ def sweep(
             that is trained already.
         held_out: text that is not in the corpus, as for `count_pretokens`, or its
             `PretokenCounts`.  None holds out some of the corpus's documents, chosen by
-            their content; special tokens separate the documents of a text file.
+            their content; special tokens separate the documents of a text file.  Of a corpus
+            that is one document, some lines are held out, and a note says so.
         sizes: vocabulary sizes, including the 256 bytes and the special tokens.
         parity: a corpus for each language, instead of a source, or a `Parity`, as for
             `BPETokenizer.train`.  There are two trainings then, with parity and without, and the
@@ -207,7 +208,7 @@ def sweep(
         parameters: the budget: parameters of the whole model, embeddings included.
         tied: whether one table serves as input and output embedding.
         min_gain: see above.
-        held_out_share: the share of documents to hold out, if `held_out` is None.
+        held_out_share: the share of documents (or lines) to hold out, if `held_out` is None.
         split_pattern, normalizer: as for `BPETokenizer`; counts and tokenizers bring their own.
         special_tokens: as for `BPETokenizer.train`, like all that follow; a trained tokenizer has
             its own.
@@ -260,7 +261,8 @@ def sweep(
     if counts is not None:
         tokenizer.train(counts=counts, **how)
         times[f"one training to {tokenizer.vocab_size:,} tokens"] = time.perf_counter()
-    return _measured(tokenizer, seen, _within_reach(wanted, tokenizer), model, times)
+    reached, notes = _within_reach(wanted, tokenizer)
+    return _measured(tokenizer, seen, (reached, [*reader.notes, *notes]), model, times)
 
 
 def _measured(
@@ -313,7 +315,8 @@ def _with_parity(
     tokenizer.train(parity=parity, **how)
     times[f"two trainings to {tokenizer.vocab_size:,} tokens"] = time.perf_counter()
     least = min(plain, tokenizer, key=lambda each: each.vocab_size)
-    within_reach = _within_reach(wanted, least)
+    reached, notes = _within_reach(wanted, least)
+    within_reach = reached, [*reader.notes, *notes]
     both = {"plain": plain, "parity": tokenizer}
 
     def languages(sizes: Sequence[int]) -> ByLanguage:
@@ -339,17 +342,20 @@ def _with_superwords(
         problem = "with transition='auto', a smaller vocabulary isn't part of a larger one"
         raise ValueError(f"{problem}; pass a number, or train each size and use `compare`")
     times = {"": time.perf_counter()}
+    reader = CorpusReader(tokenizer, how["special_tokens"], *reading)
     if held_out is None:
-        reader = CorpusReader(tokenizer, how["special_tokens"], *reading)
         source = how.get("corpus", how.get("counts"))
         how["corpus"], held_out = reader.set_apart(source, share)
     tokenizer.train(**how)
+    if reader.notes:  # the pieces are parts of one document
+        held_out = ["".join(held_out)]
     if isinstance(held_out, PretokenCounts):
         held_out.check_made_by(cast("str", tokenizer.split_pattern), tokenizer.normalizer)
     times[f"one training to {tokenizer.vocab_size:,} tokens"] = time.perf_counter()
     _, seen = CorpusReader(tokenizer, None, *reading).read(None, held_out, share)
     times["counting held-out text"] = time.perf_counter()
     reached, notes = _within_reach(wanted, tokenizer)
+    notes = [*reader.notes, *notes]
     if reached[0] <= int(transition):
         notes.append(f"no size up to {transition:,}, the transition, has superwords")
     return _measured(tokenizer, seen, (reached, notes), model, times)

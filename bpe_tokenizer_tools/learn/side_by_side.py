@@ -22,17 +22,19 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import regex
 
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.showing.view import shown
 from bpe_tokenizer_tools.support.tables import Table
 from bpe_tokenizer_tools.support.text import Printed, shortened
 
+END_OF_TEXT = "<|endoftext|>"
 _NO_PATTERN = r"[\s\S]+"  # finds all of a text at once
 _SEVERAL_WORDS = regex.compile(r"\w\W+\w")
 _PUNCTUATED = regex.compile(r"\w[^\w\s]|[^\w\s]\w")
@@ -141,11 +143,17 @@ class SideBySide(Printed):
         }
 
 
-def side_by_side(text: str, vocab_size: int = 1_000, split_pattern: str = "gpt2") -> SideBySide:
+def side_by_side(
+    text: str,
+    vocab_size: int = 1_000,
+    split_pattern: str = "gpt2",
+    special_tokens: Iterable[str] = (END_OF_TEXT,),
+) -> SideBySide:
     """Train two tokenizers on a text, one without a split pattern.
 
     The last tenth of the text is held out.  Both get `vocab_size` tokens; the other one gets the
-    split pattern, a name or a regular expression.
+    split pattern, a name or a regular expression.  The text is cut at special tokens: no token is
+    learned from them, or across them.
 
     Cost: without a pattern, each merge goes through all of the text.  For a megabyte and
     1,000 tokens, that takes half a second with the accelerator.
@@ -155,8 +163,14 @@ def side_by_side(text: str, vocab_size: int = 1_000, split_pattern: str = "gpt2"
         raise ValueError(
             f"expected a text of at least 10 characters, a tenth of which is held out, got {end}"
         )
-    seen, held_out = text[:end], text[end:]
-    words = Counter(regex.findall(r"\p{L}{2,}", seen)).most_common(1)
+    finder = core.one_of(special_tokens)
+    seen, held_out = finder.split(text[:end]), finder.split(text[end:])
+    # A special token that the end of the first part cuts in two belongs to neither.
+    across = next((at for at in finder.finditer(text) if at.start() < end < at.end()), None)
+    if across:
+        seen, held_out = finder.split(text[: across.start()]), finder.split(text[across.end() :])
+    found = (word for document in seen for word in regex.findall(r"\p{L}{2,}", document))
+    words = Counter(found).most_common(1)
     return SideBySide(
         _learn(seen, held_out, vocab_size, _NO_PATTERN, "no pattern"),
         _learn(seen, held_out, vocab_size, split_pattern, split_pattern),
@@ -164,7 +178,17 @@ def side_by_side(text: str, vocab_size: int = 1_000, split_pattern: str = "gpt2"
     )
 
 
-def _learn(seen: str, held_out: str, vocab_size: int, pattern: str, name: str) -> Learned:
-    tokenizer = BPETokenizer(pattern).train(iter([seen]), vocab_size, verbose=False)
-    rates = [len(part.encode()) / tokenizer.count_tokens(part) for part in (seen, held_out)]
-    return Learned(name, tokenizer, *rates)
+def _learn(
+    seen: list[str], held_out: list[str], vocab_size: int, pattern: str, name: str
+) -> Learned:
+    tokenizer = BPETokenizer(pattern).train(iter(seen), vocab_size, verbose=False)
+    return Learned(name, tokenizer, _rate(tokenizer, seen), _rate(tokenizer, held_out))
+
+
+def _rate(tokenizer: BPETokenizer, documents: Iterable[str]) -> float:
+    """Return the bytes per token of documents."""
+    sizes = [(len(each.encode()), tokenizer.count_tokens(each)) for each in documents]
+    n_bytes, n_tokens = map(sum, zip(*sizes))
+    if not n_tokens:
+        raise ValueError("there is no text between the special tokens")
+    return float(n_bytes / n_tokens)

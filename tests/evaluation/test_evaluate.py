@@ -1387,6 +1387,28 @@ def test_compare_prints_tables_and_the_verdict(
     assert json.loads(out) == json.loads(json.dumps(expected.to_json()))
 
 
+def test_a_text_on_the_command_line(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "the lowest prose, lower than low"
+    status, out, err = run_command(capsys, "compare", "low", "mine", "--text", text)
+    assert (status, err) == (0, "")
+    assert out == f"{compare('low', 'mine', {'text': [text]})}\n"
+    status, out, err = run_command(capsys, "evaluate", "low", "--text", text, *TEXTS, "--quiet")
+    assert (status, err) == (0, "")
+    assert out == f"{evaluate(['low'], {**file_groups(TEXTS[1:]), 'text': [text]})}\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    status, again, err = run_command(capsys, "compare", "low", "mine", "--text", "-")
+    assert (status, err) == (0, "")
+    assert again == f"{compare('low', 'mine', {'text': [text]})}\n"
+    for problem, argv in [
+        ("one of the arguments --text, --texts and --parallel is required", []),
+        ("--text is the group 'text'", ["--text", "a", "--texts", "text=prose.txt"]),
+    ]:
+        status, out, err = run_command(capsys, "compare", "low", "mine", *argv)
+        assert (status, out) == (2, "") and problem in err
+
+
 def test_names_move_no_cursor(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     need("matplotlib")
     names = ["\x1b[2J=low", "\x9b1m\u202e=mine"]
@@ -1417,7 +1439,7 @@ def test_a_sample_and_a_separator_on_the_command_line(
 @pytest.mark.parametrize(
     ("argv", "status", "message"),
     [
-        (["low"], 2, "one of the arguments --texts and --parallel is required"),
+        (["low"], 2, "one of the arguments --text, --texts and --parallel is required"),
         (["low", *TEXTS, "--max-bytes", "-1"], 2, "--max-bytes must be at least 1, got -1"),
         (["low", *TEXTS, "--max-bytes", "0"], 2, "--max-bytes must be at least 1, got 0"),
         (["low", "--texts", "empty.txt"], 1, "empty.txt contains no text; leave it out"),

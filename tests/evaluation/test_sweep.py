@@ -18,12 +18,14 @@ from typing import Any
 
 import pytest
 from conftest import run_command
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from oracles import need
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer, count_pretokens
 from bpe_tokenizer_tools.command_line import read_number
-from bpe_tokenizer_tools.corpus.held_out import CorpusReader
+from bpe_tokenizer_tools.corpus.held_out import CorpusReader, _by_lines
 from bpe_tokenizer_tools.evaluation.sweep import MIN_GAIN, Sweep, sweep
 from bpe_tokenizer_tools.training.superwords import SUPERBPE_PATTERN, Superwords, count_superwords
 
@@ -458,7 +460,13 @@ def test_what_cannot_be_measured_is_said_in_words(tmp_path: Path) -> None:
         (ValueError, "min_gain", (text, other, [300]), {"min_gain": 3}),
         (ValueError, "held-out text is empty", (text, "", [300]), {}),
         (ValueError, "the corpus is empty", ([""], other, [300]), {}),
-        (ValueError, "1 document can't be divided", (text, None, [300]), {}),
+        (ValueError, "1 document can't be divided", ("one line", None, [300]), {}),
+        (
+            ValueError,
+            "the special token between documents (--special-tokens)",
+            ("one line", None, [300]),
+            {},
+        ),
         (ValueError, "held_out_share", (text, None, [300]), {"held_out_share": 2}),
         (ValueError, "no held-out text", (counts, None, [300]), {}),
         (ValueError, "no held-out text", (trained(300), None, [300]), {}),
@@ -619,6 +627,8 @@ def test_the_command_refuses_in_one_line(
 ) -> None:
     text = tmp_path / "a.txt"
     text.write_text(training_text(), "utf-8")
+    line = tmp_path / "line.txt"
+    line.write_text("one line", "utf-8")
     (tmp_path / "bytes.bin").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "empty.txt").touch()
     trained_already = ["--tokenizer", tmp_path, "--held-out", text]
@@ -634,7 +644,9 @@ def test_the_command_refuses_in_one_line(
         (2, "--corpus - is not read here", ["--corpus", "-"]),
         (1, "is in the corpus", ["--corpus", text, "--held-out", text]),
         (1, "a plot must be a .png", ["--corpus", text, "--plot", tmp_path / "x.doc"]),
-        (1, "can't be divided into training and held-out text", ["--corpus", text, "--quiet"]),
+        (1, "can't be divided into training and held-out text", ["--corpus", line, "--quiet"]),
+        (1, "--held-out", [line]),
+        (1, "--special-tokens", [line]),
         (1, "the corpus is empty: there is nothing", ["--corpus", tmp_path / "empty.txt"]),
         (1, "not UTF-8", ["--corpus", text, "--held-out", tmp_path / "bytes.bin"]),
         (1, "no such file", ["--corpus", tmp_path / "none.txt", "--held-out", text]),
@@ -644,7 +656,57 @@ def test_the_command_refuses_in_one_line(
         found, out, err = run(capsys, *arguments)
         assert (found, out, err.count("\n")) == (status, "", 1), err
         assert message in err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "bytes.bin", "empty.txt"]
+    names = ["a.txt", "bytes.bin", "empty.txt", "line.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+
+def test_lines_of_a_plain_file_are_held_out(tmp_path: Path) -> None:
+    file = tmp_path / "plain.txt"
+    file.write_text(training_text(), "utf-8")
+    divided: dict[bool, str] = {}
+    for piece, is_apart in _by_lines(training_text(), 0.05):
+        divided[is_apart] = divided.get(is_apart, "") + piece
+        assert piece.endswith("\n") or training_text().endswith(piece)
+    held_out = divided[True]
+    assert 0.03 < len(held_out) / len(training_text()) <= 0.05
+    result = sweep([file], sizes=[300, 400], held_out_share=0.05)
+    assert result.held_out_bytes == len(held_out.encode())
+    assert result.held_out_documents == 1
+    [note] = result.notes
+    share = f"{len(held_out) / len(training_text()):.1%}"
+    assert note.startswith(f"the corpus is one document, so {share} of it was held out at line")
+    assert "--held-out" in note and "--special-tokens" in note
+    # Training saw the rest, and only that.
+    pieces = [piece for piece, is_apart in _by_lines(training_text(), 0.05) if not is_apart]
+    expected = BPETokenizer().train(iter(pieces), 400, verbose=False)
+    assert result.tokenizer(400).merges == expected.merges
+    superwords = sweep([file], sizes=[300, 400], held_out_share=0.05, superwords=350)
+    assert superwords.held_out_bytes == result.held_out_bytes
+    assert note in superwords.notes
+    alike = sweep(parity={"en": [file], "de": ["a\nb\nc"]}, sizes=[300], held_out_share=0.05)
+    assert [each[:15] for each in alike.notes] == ["language 'en': ", "language 'de': "]
+
+
+@settings(max_examples=200)
+@given(st.text("ab\n\r é"), st.floats(0.01, 0.99))
+def test_pieces_are_the_text_again(text: str, share: float) -> None:
+    pieces = _by_lines(text, share)
+    assert "".join(piece for piece, _ in pieces) == text
+    assert all(piece for piece, _ in pieces)
+    apart = [is_apart for _, is_apart in pieces]
+    # Some is held out if there are two lines, and something always remains for training.
+    assert (any(apart) and not all(apart)) == (len(text.split("\n")) - text.endswith("\n") > 1)
+
+
+def test_the_command_takes_one_plain_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plain.txt"
+    file.write_text(training_text(), "utf-8")
+    status, out, err = run(capsys, file, "--sizes", 300, 400, "--quiet")
+    assert (status, err) == (0, "")
+    assert "of held-out text in 1 document\n" in out
+    assert "Note: the corpus is one document, so 2.0% of it was held out at line ends, in " in out
 
 
 def test_counts_can_be_given_for_both() -> None:

@@ -579,7 +579,7 @@ def kind(char: str) -> str:
 
 
 def test_with_and_without_a_pattern(corpora: Callable[[str], str]) -> None:
-    text = corpora("english")[200_000:260_000]
+    text = corpora("english").replace("<|endoftext|>", "")[200_000:260_000]
     both = side_by_side(text, 600)
     seen, held_out = text[:54_000], text[54_000:]
     for learned, pattern in ((both.without, r"[\s\S]+"), (both.split, "gpt2")):
@@ -602,6 +602,49 @@ def test_with_and_without_a_pattern(corpora: Callable[[str], str]) -> None:
     assert rows['tokens with "the"'] == [
         len(each.holding("the")) for each in (both.without, both.split)
     ]
+
+
+@pytest.mark.parametrize("specials", [("<|endoftext|>",), ("<|endoftext|>", "<s>")])
+def test_nothing_is_learned_across_special_tokens(specials: tuple[str, ...]) -> None:
+    documents = [f"the end, part {i % 7}" for i in range(60)]
+    text = "".join(
+        f"{document}{specials[i % len(specials)]}" for i, document in enumerate(documents)
+    )
+    both = side_by_side(text, 300, special_tokens=specials)
+    assert both.word == "the"
+    cut = re.compile("|".join(map(re.escape, specials)))
+    seen = [each for each in cut.split(text[: len(text) * 9 // 10])]
+    for learned, pattern in ((both.without, r"[\s\S]+"), (both.split, "gpt2")):
+        tokens = [token.decode() for token in learned.tokens]
+        assert not [token for token in tokens if "text" in token or "<" in token]
+        assert all(any(token in document for document in documents) for token in tokens)
+        assert learned.tokenizer == BPETokenizer(pattern).train(iter(seen[:-1]), 300, verbose=False)
+    # As ordinary text, they are learned.
+    assert "endoftext" in "".join(map(str, side_by_side(text, 300, special_tokens=()).split.tokens))
+
+
+def test_the_held_out_text_has_no_part_of_a_special_token() -> None:
+    before, token, after = "x y " * 50, "<|endoftext|>", "z"
+    places = set()
+    for n in range(60):  # the border at nine tenths moves through the token
+        text = before + token + after * n
+        end = len(text) - len(text) // 10
+        places.add(min(max(end - len(before), 0), len(token)))
+        if end <= len(before):
+            held_out = [before[end:], after * n]
+        elif end < len(before + token):
+            held_out = [after * n]
+        else:
+            held_out = [text[end:]]
+        if not any(held_out):
+            continue
+        split = side_by_side(text, 260).split
+        tokens = sum(map(split.tokenizer.count_tokens, held_out))
+        assert split.held_out == sum(map(len, held_out)) / tokens
+        assert not [each for each in split.tokens if b"<" in each or b"end" in each]
+    assert len(places) == len(token) + 1
+    with pytest.raises(ValueError, match="no text between the special tokens"):
+        side_by_side("abc " * 30 + "<|endoftext|>" * 2)
 
 
 def test_ways_in_which_a_word_is_cut() -> None:
@@ -675,6 +718,13 @@ def test_learn_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
     assert run(capsys, *options) == (f"{side_by_side(text, 270)}\n", "")
     data = json.loads(run(capsys, *options, "--json", "--pattern", "cl100k")[0])
     assert data["split"]["name"] == "cl100k"
+    apart = "the end<|endoftext|>" * 30
+    (tmp_path / "text").write_text(apart, encoding="utf-8")
+    assert run(capsys, *options) == (f"{side_by_side(apart, 270)}\n", "")
+    whole = side_by_side(apart, 270, special_tokens=())
+    assert run(capsys, *options, "--special-tokens") == (f"{whole}\n", "")
+    chosen = side_by_side(apart, 270, special_tokens=["end<"])
+    assert run(capsys, *options, "--special-tokens", "end<") == (f"{chosen}\n", "")
 
 
 @pytest.mark.parametrize(
