@@ -6430,6 +6430,9 @@ class BPETokenizer:
     def merges(self) -> list[tuple[bytes, bytes]]:
         """The merges in rank order, as pairs of tokens."""
         token = dict((now := self._now)._id_to_bytes)
+        own = (now._definition.components or {}).get("model", {}).get("all_merges")
+        if own:  # those of tokens without an id, too: formats/vocab_merges.py
+            return [(left.encode(), right.encode()) for left, right in own]
         return [(token[left], token[right]) for left, right in now._definition.merges]
 
     @property

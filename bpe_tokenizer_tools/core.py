@@ -312,10 +312,19 @@ def pretoken_encoder(tokenizer: BPETokenizer) -> Callable[[str], list[int]]:
 
 
 def symbols(tokenizer: BPETokenizer) -> Callable[[bytes], list[int]]:
-    """Return a function from a pre-token to the ids that merging starts from."""
+    """Return a function from a pre-token to the ids that merging starts from.
+
+    Raises:
+        ValueError: merging goes through tokens that have no id.
+    """
     if tokenizer.components is None:
         byte_ids = [tokenizer.definition.vocab[bytes([byte])] for byte in range(256)]
         return lambda pretoken: [byte_ids[byte] for byte in pretoken]
+    if tokenizer.components["model"].get("all_merges"):
+        raise ValueError(
+            "this vocabulary has no ids for some tokens that its merges make, which this needs; "
+            "train one that has them all: train(..., style='words')"
+        )
     found = cast("Any", tokenizer._encoder)._symbols
     return lambda pretoken: [id_ for id_, _ in found(pretoken.decode())]
 

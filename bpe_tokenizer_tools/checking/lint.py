@@ -142,13 +142,15 @@ def _byte_symbols(vocab: Mapping[bytes, int]) -> _Symbols:
     return lambda token: [byte_ids[byte] for byte in token]
 
 
-def _char_symbols(definition: Definition) -> _Symbols:
-    """Start from characters, as the model options say; None for those without a token."""
+def _char_symbols(definition: Definition, vocab: Mapping[str, int]) -> _Symbols:
+    """Start from characters, as the model options say; None for those without a token.
+
+    `vocab` has the symbols of merges that have no id, too.
+    """
     options = (definition.components or {}).get("model", {})
     prefix = options.get("continuing_subword_prefix") or ""
     suffix = options.get("end_of_word_suffix") or ""
     marker = options.get("end_of_word_marker") or ""
-    vocab = definition.vocab
 
     def symbols(token: bytes) -> list[int] | None:
         body = token.decode()
@@ -161,7 +163,7 @@ def _char_symbols(definition: Definition) -> _Symbols:
         pieces = [(prefix if i or inner else "") + char for i, char in enumerate(body)]
         if pieces:
             pieces[-1] += final
-        ids = [vocab.get(piece.encode()) for piece in pieces + ends]
+        ids = [vocab.get(piece) for piece in pieces + ends]
         return None if None in ids or not ids else cast("list[int]", ids)
 
     return symbols
@@ -219,7 +221,10 @@ def unreached(tokenizer: BPETokenizer) -> dict[str, list[bytes]]:
     byte_level = definition.components is None
     # Always the engine in Python: its steps are needed one by one.
     encoder = core.Encoder(definition) if byte_level else cast("Any", core.encoder(tokenizer))
-    symbols = _byte_symbols(definition.vocab) if byte_level else _char_symbols(definition)
+    if byte_level:
+        symbols = _byte_symbols(definition.vocab)
+    else:
+        symbols = _char_symbols(definition, cast("Any", encoder)._vocab)
     lengths = _cutter(tokenizer)
     options = (definition.components or {}).get("model", {})
     unknown = options.get("unk_token")

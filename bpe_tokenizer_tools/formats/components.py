@@ -1040,7 +1040,9 @@ class ComponentEncoder(core.Encoder):
             merges = self._number_unlisted(options["all_merges"])
             written |= self._unlisted
         self._ranks = core.rank_pairs(merges)
-        self._merged = [self._vocab[written[left] + written[right][skip:]] for left, right in merges]
+        self._merged = [
+            self._vocab[written[left] + written[right][skip:]] for left, right in merges
+        ]
         chain.check_tokens(definition.added)
         self._written = written
         self._whole = definition.vocab if definition.ignore_merges else {}
@@ -1068,12 +1070,17 @@ class ComponentEncoder(core.Encoder):
         self._engine: core.Encoder | None = None  # the twin's
         self._by_characters: component_twin.Twin | None = None
         if bpe_tokenizer.ACCELERATED:
-            self._engine = _twin(definition)
-            self._twin = self._engine
-            if model and not self._engine:
-                made = component_twin.make_twin(model, chain.cut, chain.cuts, chain.scanned())
-                self._twin = self._by_characters = made
-                self._engine = made.encoder if made else None
+            self._find_twin()
+
+    def _find_twin(self) -> None:
+        """Let the engine in C encode, if it can."""
+        chain = self._chain
+        self._engine = _twin(self._definition)
+        self._twin = self._engine
+        if self.model and not self._engine:
+            made = component_twin.make_twin(self.model, chain.cut, chain.cuts, chain.scanned())
+            self._twin = self._by_characters = made
+            self._engine = made.encoder if made else None
 
     def _number_unlisted(self, merges: Iterable[tuple[str, str]]) -> list[tuple[int, int]]:
         """Number the tokens of merges that have no id, after all others; return the merges."""

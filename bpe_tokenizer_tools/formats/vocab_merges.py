@@ -18,10 +18,10 @@ starts as ``l o w</w>``, and "w</w>" is a token that no merge makes.  If the mar
 symbol, as in Sennrich's first program, "low" starts as ``l o w </w>``, the bare marker is a
 token, and only merges join it to another.
 
-Some programs, such as those of courses, keep only the tokens into which the merges cut their corpus,
-and `<pad> <bos> <eos> <unk>`.  Merges whose parts were all used up have no id then.  They still
-join, and if a token without an id is left, it is `<unk>`.  A word-level vocabulary with these four
-tokens is read like that; in any other, merges need tokens that are there.
+Some notebooks keep only the tokens that their corpus is cut into in the end, and
+`<pad> <bos> <eos> <unk>`.  Then some merges make tokens that have no id.  They still join, and if a
+token without an id is left, it is `<unk>`.  A word-level vocabulary with these four tokens is read
+like that; in any other, merges need tokens that are there.
 
 CLIP is both byte-level and word-level.  The two files don't say where text is cut, which tokens
 are special or what goes around a text.  Files of transformers beside them may, by the class name
@@ -203,7 +203,8 @@ def read(
     _check_markers(path, symbols, all_merges, is_known=byte_level or known is not None)
     merges = [pair for pair in all_merges if vocab.keys() >= {*pair, "".join(pair)}]
     if known is None and not byte_level:
-        known = _word_level(path, symbols, all_merges)
+        is_notebook = len(merges) < len(all_merges)
+        known = _word_level(path, symbols, all_merges, is_notebook)
     elif known is None:
         known = _plain_byte_level(path, vocab, merges, split_pattern)
     roles, tokens = _tokens(known, found, vocab, is_named, special_tokens or {})
@@ -222,7 +223,7 @@ def read(
             "post_processor": _post_processor(known, found, roles, tokens),
         },
     )
-    own = {"end_of_word_marker": known.marker} if known.is_symbol else {}
+    own: dict[str, Any] = {"end_of_word_marker": known.marker} if known.is_symbol else {}
     if len(merges) < len(all_merges):
         own["all_merges"] = list(map(list, all_merges))
     definition = _with_own_options(path, data, own) if own else None
@@ -335,21 +336,27 @@ def _read_merges(
     return merges
 
 
+# White space as Python's str.split and re have it.
+_AT_SPACES = {"type": "Split", "pattern": {"Regex": r"[\s\x1c-\x1f]"}, "behavior": "Removed"}
+
+
 def _word_level(
-    path: Path, symbols: Iterable[str], merges: Mapping[tuple[str, str], None]
+    path: Path,
+    symbols: Iterable[str],
+    merges: Mapping[tuple[str, str], None],
+    is_notebook: bool,
 ) -> _Class:
     """Return the class of a word-level vocabulary that no file describes.
 
-    `symbols` are its tokens, and the parts of merges.
+    `symbols` are its tokens, and the parts of merges.  In a notebook's, some have no id.
     """
     found = [marker for marker in _MARKERS if any(symbol.endswith(marker) for symbol in symbols)]
     if len(found) == 1:
         marker = found[0]
         if marker in symbols and not _suffixed(marker, symbols, merges):
-            # White space as Python's str.split and re have it.
-            cut = {"type": "Split", "pattern": {"Regex": r"[\s\x1c-\x1f]"}, "behavior": "Removed"}
-            return _Class(_RESERVED, marker=marker, is_symbol=True, pre_tokenizer=cut)
-        return _Class(_RESERVED, marker=marker, pre_tokenizer={"type": "WhitespaceSplit"})
+            return _Class(_RESERVED, marker=marker, is_symbol=True, pre_tokenizer=_AT_SPACES)
+        cut = _AT_SPACES if is_notebook else {"type": "WhitespaceSplit"}
+        return _Class(_RESERVED, marker=marker, pre_tokenizer=cut)
     what = "tokens end in both </w> and </eow>" if found else "no token ends in </w> or </eow>"
     raise FileFormatError(
         path,

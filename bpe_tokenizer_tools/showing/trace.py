@@ -198,12 +198,13 @@ class _Merger:
         self._whole = definition.vocab if definition.ignore_merges else {}
         self._chain: Any = getattr(self._encoder, "_chain", None)  # only where there are components
         self._pattern = definition.split_pattern
+        self._symbols = core.symbols(tokenizer)
 
     def cut(self, text: str) -> list[str]:
         return self._chain.cut(text) if self._chain else core.splitter(self._pattern).split(text)
 
     def trace(self, pretoken: str) -> Pretoken:
-        start = tuple(map(self._part, self._symbols(pretoken)))
+        start = tuple(map(self._part, self._symbols(pretoken.encode())))
         merges = tuple(self._merges(list(start)))
         whole = self._whole.get(pretoken.encode())
         if whole is None or whole == (merges[-1].made if merges else start[0]).id:
@@ -212,12 +213,6 @@ class _Merger:
 
     def _part(self, id_: int) -> Part:
         return Part(id_, self._token[id_])
-
-    def _symbols(self, pretoken: str) -> list[int]:
-        if self._chain:
-            encoder: Any = self._encoder
-            return [id_ for id_, _ in encoder._symbols(pretoken)]
-        return [self._vocab[bytes([byte])] for byte in pretoken.encode()]
 
     def _merges(self, parts: list[Part]) -> Iterator[Merge]:
         """Yield the merges that apply: always the lowest rank, the leftmost first."""

@@ -162,3 +162,60 @@ def save_tokenizer(tokenizer: ReferenceTokenizer, folder: Path) -> Path:
 def write(path: Path, data: Any) -> None:
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
+
+
+# -- The notebook: words, with a symbol at the end of each --------------------
+
+RESERVED = ("<pad>", "<bos>", "<eos>", "<unk>")
+
+
+class Notebook:
+    """A word-level notebook whose vocabulary keeps only what its corpus is cut into in the end.
+
+    `end` is a symbol of its own, or the suffix of a word's last letter.
+    """
+
+    def __init__(self, end: str = "</eow>", as_suffix: bool = False) -> None:
+        self.end, self.as_suffix = end, as_suffix
+
+    def symbols(self, word: str) -> list[str]:
+        return [*word[:-1], word[-1] + self.end] if self.as_suffix else [*word, self.end]
+
+    def train(self, text: str, n_merges: int) -> Notebook:
+        words = [(self.symbols(word), count) for word, count in Counter(text.split()).items()]
+        self.merges: list[tuple[str, str]] = []
+        while len(self.merges) < n_merges:
+            counts: dict[tuple[str, str], int] = {}
+            for parts, count in words:
+                for pair in zip(parts, parts[1:]):
+                    counts[pair] = counts.get(pair, 0) + count
+            if not counts:
+                break
+            self.merges.append(max(counts, key=counts.__getitem__))
+            words = [(join(parts, self.merges[-1]), count) for parts, count in words]
+        survivors = sorted({part for parts, _ in words for part in parts})
+        self.vocab = {token: id_ for id_, token in enumerate([*RESERVED, *survivors])}
+        return self
+
+    def tokenize(self, text: str) -> list[str]:
+        found: list[str] = []
+        for word in text.split():
+            parts = self.symbols(word)
+            for pair in self.merges:
+                parts = join(parts, pair)
+            found += parts
+        return found
+
+    def encode(self, text: str) -> list[int]:
+        return [self.vocab.get(token, self.vocab["<unk>"]) for token in self.tokenize(text)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        tokens = list(self.vocab)
+        found = [tokens[id_] for id_ in ids if tokens[id_] not in RESERVED]
+        return "".join(found).replace(self.end, " ").strip()
+
+    def save(self, folder: Path) -> Path:
+        write(folder / "vocab.json", self.vocab)
+        lines = "".join(f"{left} {right}\n" for left, right in self.merges)
+        (folder / "merges.txt").write_text(lines, encoding="utf-8")
+        return folder
