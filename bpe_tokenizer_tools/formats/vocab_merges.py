@@ -201,7 +201,9 @@ def read(
     all_merges = _read_merges(merges_path, raw_merges, None if is_partial else vocab)
     symbols = dict.fromkeys([*vocab, *itertools.chain.from_iterable(all_merges)])
     _check_markers(path, symbols, all_merges, is_known=byte_level or known is not None)
-    merges = [pair for pair in all_merges if vocab.keys() >= {*pair, "".join(pair)}]
+    merges = list(all_merges)
+    if is_partial:
+        merges = [pair for pair in merges if vocab.keys() >= {*pair, "".join(pair)}]
     if known is None and not byte_level:
         is_notebook = len(merges) < len(all_merges)
         known = _word_level(path, symbols, all_merges, is_notebook)
@@ -226,6 +228,9 @@ def read(
     own: dict[str, Any] = {"end_of_word_marker": known.marker} if known.is_symbol else {}
     if len(merges) < len(all_merges):
         own["all_merges"] = list(map(list, all_merges))
+        if "unk_token" not in roles:
+            problem = "merges make tokens that have no id, and a file beside it says that there is"
+            raise FileFormatError(path, "", f"{problem} no unknown token; delete that unk_token")
     definition = _with_own_options(path, data, own) if own else None
     return Source(data, roles, found.settings, found.side.templates, definition)
 

@@ -117,3 +117,14 @@ def test_other_vocabularies_need_the_tokens_of_their_merges(engine: str, tmp_pat
     write(theirs / "vocab.json", letters)
     with pytest.raises(FileFormatError, match=r"line 1: token .* is not in the vocabulary"):
         BPETokenizer.from_file(theirs, split_pattern="gpt2")
+
+
+def test_it_needs_the_unknown_token(engine: str, tmp_path: Path) -> None:
+    theirs = Notebook().train("low low low lower lower newest newest widest", 9)
+    theirs.save(tmp_path)
+    write(tmp_path / "tokenizer_config.json", {"unk_token": None})
+    with pytest.raises(FileFormatError, match="no unknown token; delete that unk_token"):
+        BPETokenizer.from_file(tmp_path)
+    write(tmp_path / "tokenizer_config.json", {"unk_token": "<pad>"})
+    ours = BPETokenizer.from_file(tmp_path)
+    assert ours.encode("zz") == [0, 0, 0]
