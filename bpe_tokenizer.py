@@ -1614,12 +1614,12 @@ class _PretokenCounter:
         return chunk
 
 
-def _check_size(name: str, value: object, smallest: int) -> None:
+def _check_size(name: str, value: object, smallest: int, why: str = "") -> None:
     """Raise unless a value is an int of at least `smallest`, or None."""
     if value is not None and type(value) is not int:
         raise TypeError(f"{name} must be an int, got {_shorten(value)}")
     if value is not None and value < smallest:
-        raise ValueError(f"{name} must be at least {smallest}, got {value}")
+        raise ValueError(f"{name} must be at least {smallest}{why}, got {value}")
 
 
 def _cores() -> int:  # that this process may use
@@ -5782,12 +5782,49 @@ def _recognized(definition: Definition, allowed: frozenset[str]) -> list[AddedTo
     return [token for token in definition.added if not token.special or token.content in allowed]
 
 
+def _lay_out(
+    empty: Definition, tokens: list[AddedToken], named: list[AddedToken], first: bool
+) -> tuple[Definition, list[AddedToken]]:
+    """Number the bytes of a new vocabulary, behind the added tokens that go first.
+
+    Added tokens go first if their ids are 0, 1 and so on; `first` gives such ids to those that are
+    `named` without one.  Then the vocabulary is laid out as HuggingFace's trainer does it: these
+    tokens, the bytes in the order of their printable characters, and the merges.
+    """
+    if type(first) is not bool:
+        raise TypeError(f"special_tokens_first must be True or False, got {_shorten(first)}")
+    taken = {token.id for token in tokens}
+    free = (id_ for id_ in itertools.count() if id_ not in taken)
+    if first:
+        new = dict.fromkeys(token.content for token in named if token.id is None)
+        ids = dict(zip(new, free))
+        tokens = [dataclasses.replace(t, id=ids.get(t.content, t.id)) for t in tokens]
+        taken.update(ids.values())
+    n_first = next(id_ for id_ in itertools.count() if id_ not in taken)
+    if n_first or first:
+        vocab = {bytes([byte]): id_ for id_, byte in enumerate(_ALPHABET, n_first)}
+        empty = dataclasses.replace(empty, vocab=vocab)
+    wanted_first = {token.content for token in named} if first else set()
+    for token in tokens:
+        if token.id is None or token.id < n_first:
+            continue
+        given = f"special token {token.content!r}: id {token.id}"
+        if token.content in wanted_first:
+            problem = "isn't one of the first, which go from 0 on without a gap"
+            raise ValueError(f"{given} {problem}; leave it out to get the next of them")
+        if token.id < n_first + 256:
+            possible = f"without a gap from 0 on, before the bytes, or from {n_first + 256} on"
+            raise ValueError(f"{given} is that of a byte; give ids {possible}, or leave them out")
+    return empty, tokens
+
+
 def _number_merges(
     learned: _Learned, empty: Definition, tokens: Sequence[AddedToken], old: Mapping[Any, str]
 ) -> Definition:
     """Number the learned tokens in order, skipping reserved ids; add `tokens`."""
     reserved = {token.id for token in tokens}
-    free = (id_ for id_ in itertools.count(len(empty.vocab)) if id_ not in reserved)
+    first = max(empty.vocab.values(), default=-1) + 1
+    free = (id_ for id_ in itertools.count(first) if id_ not in reserved)
     vocab = {**empty.vocab, **dict(zip(learned.tokens, free))}
     merges = [(vocab[left], vocab[right]) for left, right in learned.merges]
     new = _with_added_tokens(dataclasses.replace(empty, vocab=vocab, merges=merges), tokens)
@@ -5844,12 +5881,22 @@ def _roles_by_name(tokens: Iterable[AddedToken]) -> dict[str, str]:
     return {role: tokens[0] for role, tokens in found.items() if tokens}
 
 
-def _check_sizes(vocab_size: Any, smallest: int, min_frequency: Any, longest: Any) -> None:
+def _check_sizes(
+    vocab_size: Any, smallest: int, min_frequency: Any, longest: Any, why: str = ""
+) -> None:
     if vocab_size is None or min_frequency is None:
         raise TypeError("vocab_size and min_frequency must be ints, got None")
     _check_size("min_frequency", min_frequency, 0)
     _check_size("max_token_length", longest, 1)
-    _check_size("vocab_size", vocab_size, smallest)
+    _check_size("vocab_size", vocab_size, smallest, why)
+
+
+def _room_for_merges(vocab_size: Any, n_added: int, min_frequency: Any, longest: Any) -> int:
+    """Check the sizes for training on bytes; return how many tokens merges may make."""
+    tokens = f"{n_added} special token{'s' * (n_added != 1)}"
+    why = f" (256 bytes, {tokens}, and room for a merge)"
+    _check_sizes(vocab_size, 256 + n_added + 1, min_frequency, longest, why)
+    return cast("int", vocab_size) - 256 - n_added
 
 
 def _named_tokens(
@@ -6283,6 +6330,7 @@ class BPETokenizer:
         ties: str = "huggingface",
         superwords: Any = None,
         parity: Any = None,
+        special_tokens_first: bool = False,
     ) -> BPETokenizer:
         """Learn a vocabulary from a corpus, replacing the old one; return `self`.
 
@@ -6291,10 +6339,13 @@ class BPETokenizer:
 
         Args:
             corpus, num_workers, text_field: as for `count_pretokens`; or pass its `counts`.
-            vocab_size: the total number of tokens: bytes (256), merged ones, special ones.
+            vocab_size: the total number of tokens: bytes (256), merged ones (at least one), special
+                ones.
             min_frequency: pairs that occur less often aren't merged.
             special_tokens: as for `add_special_tokens`; an id within the range is reserved, one
-                above leaves a gap.  Existing tokens keep their ids, unless named here.
+                above leaves a gap.  Existing tokens keep their ids, unless named here.  Ids from 0
+                on mean HuggingFace's layout: special tokens, bytes in the order of their printable
+                characters, merges.
             verbose: show progress and a summary on stderr; None: at a terminal or in a notebook.
             max_token_length: a merge whose token would have this many bytes or more is not
                 counted, except for the pairs of single bytes: HuggingFace's rule.
@@ -6305,6 +6356,7 @@ class BPETokenizer:
                 bytes, the "greatest-printable", the one of the "smallest-ids", or the "first" in
                 the text (docs/ties.md).
             superwords, parity: see docs/superwords.md and docs/parity.md.
+            special_tokens_first: number the special tokens from 0 on, in HuggingFace's layout.
 
         Raises ValueError if the corpus is empty, the vocabulary too small, or an id taken; also the
         errors of `count_pretokens`.
@@ -6325,12 +6377,13 @@ class BPETokenizer:
         names = {token.content for token in named}
         old = self._now
         empty = _new_definition(old._definition.split_pattern, old._definition.normalizer, rule)
+        tokens = [token for token in old._definition.added if token.content not in names] + named
+        empty, tokens = _lay_out(empty, tokens, named, special_tokens_first)
         make = _engine.learner
         if ties != "huggingface":
             make = _tools("training.ties").learner(ties, b"".join(empty.vocab))
-        tokens = [token for token in old._definition.added if token.content not in names] + named
         contents = [token.content for token in _with_added_tokens(empty, tokens).added]
-        _check_sizes(vocab_size, 256 + len(contents), min_frequency, max_token_length)
+        room = _room_for_merges(vocab_size, len(contents), min_frequency, max_token_length)
 
         started = time.perf_counter()
         made: Any = counts
@@ -6344,7 +6397,7 @@ class BPETokenizer:
             raise ValueError(_EMPTY)
         counted = time.perf_counter()
         forbidden = frozenset(filter(None, map(_from_printable, contents)))  # for merges
-        learner, room = make(counts, max_token_length), vocab_size - 256 - len(contents)
+        learner = make(counts, max_token_length)
         with _progress("merging", "merge", room, verbose) as advance:
             learned = learner.learn(room, min_frequency, forbidden, advance)
         self._adopt(learned, empty, tokens, named, old)
@@ -7250,6 +7303,8 @@ def _train_options(add: Callable[..., Any]) -> None:
     add("--pattern", metavar="NAME", help=f"{patterns} (default: gpt2, or that of the counts)")
     each = "special tokens, each as TOKEN or TOKEN=ID"
     add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=each)
+    first = "give special tokens the first ids, then bytes as HuggingFace's trainer sorts them"
+    add("--special-tokens-first", action="store_true", help=first)
     add("--normalizer", choices=(*_NORMALIZERS, "none"), help="default: NFC, or that of the counts")
     add("--num-workers", type=int, metavar="N", help="parallel workers; default: one per core")
     add("--text-field", default="text", metavar="NAME", help="field or column of the text")
@@ -7330,7 +7385,7 @@ def _cmd_train(options: argparse.Namespace, **more: Any) -> None:
     tokenizer = BPETokenizer(pattern, normalizer=None if form == "none" else form)
     _check_writable(Path(options.output), options.force)
     _to_oniguruma(tokenizer._definition.split_pattern)  # can it be saved?
-    names = ["vocab_size", "min_frequency", "num_workers", "text_field"]
+    names = ["vocab_size", "min_frequency", "num_workers", "text_field", "special_tokens_first"]
     tokenizer.train(
         _Document(_stdin_text()) if from_stdin else [*map(Path, options.corpus)] or None,
         special_tokens=[*map(_parse_special_token, options.special_tokens)],

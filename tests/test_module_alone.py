@@ -190,6 +190,18 @@ def test_train(run: Run, tok: Path, alone: Path) -> None:
     assert done.returncode == 1 and b"--force overwrites it" in done.stderr
 
 
+def test_train_with_special_tokens_first(run: Run, tok: Path, alone: Path) -> None:
+    options = ("--vocab-size", 300, "--special-tokens", "<s>", "</s>", "--special-tokens-first")
+    done = run("train", "--corpus", "corpus", "--output", "first", *options, "--quiet")
+    assert (done.returncode, done.stderr) == (0, b"")
+    loaded = BPETokenizer.from_pretrained(alone / "first", verbose=False)
+    special = {"<s>": 0, "</s>": 1}
+    expected = BPETokenizer().train(alone / "corpus", 300, special_tokens=special, verbose=False)
+    assert loaded == expected and loaded.encode("!") == [2]
+    done = run("encode", "--tokenizer", "first", "--text", TEXT, "--json")
+    assert json.loads(done.stdout)["input_ids"] == expected.encode(TEXT)
+
+
 def test_encode(run: Run, tok: Path, alone: Path) -> None:
     tokenizer = BPETokenizer.from_pretrained(tok, verbose=False)
     ids = tokenizer.encode(TEXT)

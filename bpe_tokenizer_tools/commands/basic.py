@@ -81,7 +81,7 @@ def _train_alike(options: argparse.Namespace, more: dict[str, Any]) -> None:
     tokenizer = BPETokenizer(options.pattern or GPT2_SPLIT_PATTERN, normalizer=normalizer)
     core.check_writable(Path(options.output), options.force)
     core.to_oniguruma(tokenizer.definition.split_pattern)  # can it be saved?
-    names = ["vocab_size", "min_frequency", "num_workers", "text_field"]
+    names = ["vocab_size", "min_frequency", "num_workers", "text_field", "special_tokens_first"]
     tokenizer.train(
         special_tokens=[*map(core.parse_special_token, options.special_tokens)],
         verbose=not options.quiet,

@@ -29,13 +29,14 @@ class Training:
         self.workers, self.text_field = given["num_workers"], given["text_field"]
         self.named = core.as_added_tokens(given["special_tokens"])
         names = {token.content for token in self.named}
-        self.tokens = [token for token in old.added if token.content not in names] + self.named
-        self.empty = core.new_definition(old.split_pattern, old.normalizer, rule)
+        tokens = [token for token in old.added if token.content not in names] + self.named
+        empty = core.new_definition(old.split_pattern, old.normalizer, rule)
+        first = given.get("special_tokens_first", False)  # counting for it makes no difference
+        self.empty, self.tokens = core.lay_out(empty, tokens, self.named, first)
         numbered = core.with_added_tokens(self.empty, self.tokens)
         self.contents = [token.content for token in numbered.added]
-        smallest = 256 + len(self.contents)
-        core.check_sizes(self.vocab_size, smallest, self.min_frequency, self.longest)
-        self.room = self.vocab_size - smallest
+        sizes = len(self.contents), self.min_frequency, self.longest
+        self.room = core.room_for_merges(self.vocab_size, *sizes)
         written = map(core.from_printable, self.contents)
         self.forbidden = frozenset(token for token in written if token)
         self._started = self._counted = time.perf_counter()
@@ -74,6 +75,9 @@ class Training:
 def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
     """Train as `BPETokenizer.train` was asked to: superwords, parity, or SentencePiece's style."""
     if given["superwords"] is None and given["parity"] is None:
+        if given["special_tokens_first"]:
+            problem = "special_tokens_first works only with style='byte-level'"
+            raise ValueError(f"{problem}; leave it out, or give ids")
         from bpe_tokenizer_tools.training import sentencepiece
 
         return sentencepiece.train(tokenizer, given)

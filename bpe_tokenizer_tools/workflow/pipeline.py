@@ -367,13 +367,14 @@ def _read_training(settings: Settings) -> _Training:
         tokenizer = training.new()
     with settings.placing_errors("special_tokens"):
         try:
-            tokenizer.add_special_tokens(tokens)
+            named = core.as_added_tokens(tokens)
         except TypeError as error:
             raise ValueError(str(error)) from None
-    sizes = {"min_frequency": 0, "max_token_length": 1, "num_workers": 1}
-    for name, least in {"vocab_size": tokenizer.vocab_size, **sizes}.items():
-        with settings.placing_errors():
-            core.check_size(name, getattr(training, name), least)
+        core.with_added_tokens(*core.lay_out(tokenizer.definition, named, named, first=False))
+    sizes = training.min_frequency, training.max_token_length
+    with settings.placing_errors():
+        core.room_for_merges(training.vocab_size, len(named), *sizes)
+        core.check_size("num_workers", training.num_workers, 1)
     return training
 
 

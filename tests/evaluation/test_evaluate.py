@@ -915,7 +915,8 @@ def test_a_word_is_one_entry_with_and_without_the_space_before_it() -> None:
 
 def test_a_stretch_is_whole_characters() -> None:
     # Both have a token that ends within the character, at the same place.
-    a, b = (BPETokenizer(normalizer=None).train(["😀 😀"], 256 + n, verbose=False) for n in (0, 1))
+    a, b = BPETokenizer(normalizer=None), BPETokenizer(normalizer=None)
+    b.train(["😀 😀"], 257, verbose=False)
     assert b.merges == [(b"\x98", b"\x80")] or len(b.encode("😀")) == 3
     (expense,) = compare(a, b, {"t": ["😀!"]}).expensive_for_a
     assert (expense.text, expense.a_tokens, expense.b_tokens) == ("😀", 4, 3)

@@ -654,7 +654,8 @@ def test_an_error_does_not_carry_control_characters() -> None:
 # -- help, version, quiet -----------------------------------------------------
 
 OPTIONS = {
-    "train": "--corpus --vocab-size --min-frequency --output --pattern --special-tokens",
+    "train": "--corpus --vocab-size --min-frequency --output --pattern --special-tokens"
+    " --special-tokens-first --ties",
     "encode": "--tokenizer --text --file --show-tokens --allowed-special",
     "decode": "--tokenizer --ids --skip-special-tokens",
     "chat": "--tokenizer --model --template --system --max-tokens --temperature --top-p"

@@ -106,7 +106,7 @@ def test_ties_go_by_printable_character_and_then_by_age() -> None:
 @settings(max_examples=examples(250))
 @given(
     documents=tied_documents,
-    n_tokens=st.integers(0, 60),
+    n_tokens=st.integers(1, 60),
     min_frequency=st.integers(0, 3),
 )
 @example(documents=["aaaa ababab aaaa"], n_tokens=20, min_frequency=1)
@@ -123,7 +123,7 @@ def test_equals_the_reference(documents: list[str], n_tokens: int, min_frequency
         st.integers(0, 6),
         max_size=12,
     ).filter(lambda counts: any(counts.values())),
-    n_tokens=st.integers(0, 40),
+    n_tokens=st.integers(1, 40),
 )
 def test_equals_the_reference_on_any_bytes(counts: dict[bytes, int], n_tokens: int) -> None:
     expected = reference.train(counts, n_tokens, 1)
@@ -183,7 +183,7 @@ def printable_merges(tokenizer: BPETokenizer) -> list[tuple[str, str]]:
 @settings(max_examples=examples(250))
 @given(
     documents=tied_documents,
-    n_tokens=st.integers(0, 60),
+    n_tokens=st.integers(1, 60),
     min_frequency=st.integers(0, 3),
     max_token_length=st.none() | st.integers(1, 9),
 )
@@ -440,11 +440,21 @@ def test_no_merge_makes_the_string_of_a_special_token() -> None:
 
 
 def test_the_vocabulary_must_hold_bytes_and_special_tokens() -> None:
-    assert len(train("abab", 256)) == 256
-    assert len(train("abab", 257, special_tokens=["<s>"])) == 257
-    for size, specials in ((255, None), (256, ["<s>"]), (0, None), (-1, None)):
-        with pytest.raises(ValueError, match="vocab_size"):
+    assert train("abab", 257).merges == [(b"a", b"b")]
+    assert len(train("abab", 258, special_tokens=["<s>"])) == 258
+    for size, specials, least in (
+        (256, None, "257 (256 bytes, 0 special tokens, and room for a merge)"),
+        (255, None, "257 (256 bytes, 0 special tokens, and room for a merge)"),
+        (257, ["<s>"], "258 (256 bytes, 1 special token, and room for a merge)"),
+        (258, {"<s>": 0, "</s>": 1}, "259 (256 bytes, 2 special tokens, and room for a merge)"),
+        (0, None, "257"),
+        (-1, None, "257"),
+    ):
+        message = f"vocab_size must be at least {least}.*, got {size}".replace("(", r"\(")
+        with pytest.raises(ValueError, match=message.replace(")", r"\)")):
             train("abab", size, special_tokens=specials)
+    # Room for a merge is enough, even if there is nothing to merge.
+    assert train("a", 257).merges == []
     with pytest.raises(ValueError, match="min_frequency"):
         train("abab", min_frequency=-1)
     for wrong in ({"vocab_size": 300.0}, {"vocab_size": "300"}, {"min_frequency": 1.5}):
@@ -938,8 +948,12 @@ def test_cutting_down_is_training_to_that_size(documents: list[str], data: st.Da
     whole = train(documents, 320, min_frequency=1, special_tokens=specials)
     # With one merge, 257 is the id right behind it: nothing tells that it was asked for.
     assume(not (isinstance(specials, dict) and len(whole) == 256 + 1 + len(specials)))
-    size = data.draw(st.integers(256 + len(specials or ()), len(whole)))
+    smallest = 256 + len(specials or ())
+    size = data.draw(st.integers(smallest, len(whole)))
     smaller = whole.with_vocab_size(size)
+    if size == smallest:  # training must learn something
+        assert (smaller.merges, len(smaller)) == ([], size)
+        return
     trained = train(documents, size, min_frequency=1, special_tokens=specials)
     assert smaller.special_tokens == trained.special_tokens
     assert smaller.get_vocab() == trained.get_vocab()
@@ -991,7 +1005,6 @@ def test_the_three_reasons_to_stop() -> None:
         return report.stopped
 
     assert stopped(257, 2) == "vocab size reached"
-    assert stopped(256, 2) == "vocab size reached"
     assert stopped(300, 2) == "nothing left above min_frequency"
     assert stopped(300, 1) == "no pairs left"
     assert stopped(300, 0) == "no pairs left"

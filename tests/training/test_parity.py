@@ -105,7 +105,7 @@ def naive(parity: Parity, room: int, least: int) -> list[reference.Pair]:
 @given(
     texts,
     texts,
-    st.integers(0, 30),
+    st.integers(1, 30),
     st.integers(1, 3),
     st.sampled_from([0, 0, 1, 5, 30]),
     st.sampled_from([None, None, 1, 4, 10]),
@@ -266,7 +266,7 @@ def test_special_tokens_and_file(tmp_path: Path) -> None:
     texts,
     st.lists(words | hard_text, min_size=1, max_size=8),
     st.sampled_from(sorted(SPLIT_PATTERNS)),
-    st.integers(0, 60),
+    st.integers(1, 60),
     st.sampled_from([0, 5]),
     st.sampled_from([None, 4]),
 )
@@ -340,7 +340,7 @@ def test_bad_combinations() -> None:
         ({"counts": {b"a": 1}}, "with parity, training uses only the languages' corpora"),
         ({"ties": "first"}, "parity can't be combined with ties"),
         ({"style": "sentencepiece"}, "parity can't be combined with style"),
-        ({"vocab_size": 100}, "vocab_size must be at least 256"),
+        ({"vocab_size": 100}, "vocab_size must be at least 257"),
     ]
     for options, problem in more:
         with pytest.raises((TypeError, ValueError), match=re.escape(problem)):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import run_command
 from hard_text import hard_text
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import examples
 
@@ -54,8 +54,9 @@ def test_what_the_text_gives(
     texts: list[str], n_words: int, smaller: int, n_supers: int, least: int, rule: str
 ) -> None:
     """Merges, and a smaller vocabulary's, are those of training on the text."""
+    assume(n_words + n_supers)
     how = AUTO if rule == "auto" else Superwords(256 + n_words, rule)
-    smaller = 0 if rule == "auto" else min(smaller, n_supers)
+    smaller = 0 if rule == "auto" else min(smaller, n_supers, n_words + n_supers - 1)
     size = 256 + n_words + n_supers
     how_made: dict[str, Any] = {"normalizer": None, "min_frequency": least, "num_workers": 1}
     counts = count_superwords(texts, how, size, **how_made)
@@ -211,6 +212,7 @@ def test_parts_add_up(
     parts: list[list[str]], n_words: int, n_supers: int, least: int, rule: str
 ) -> None:
     """Parts, counted apart, give what all of them give at once."""
+    assume(n_words + n_supers)
     how = AUTO if rule == "auto" else Superwords(256 + n_words, rule)
     size = 256 + n_words + n_supers
     given: dict[str, Any] = {"superwords": how, "normalizer": None, "min_frequency": least}

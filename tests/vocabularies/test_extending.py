@@ -66,7 +66,7 @@ def check_kept(old: BPETokenizer, new: BPETokenizer) -> None:
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(corpora, corpora, st.integers(0, 20), st.integers(0, 25), st.integers(0, 3))
+@given(corpora, corpora, st.integers(1, 20), st.integers(0, 25), st.integers(0, 3))
 def test_the_merges_are_those_of_a_naive_trainer(
     first: list[str], second: list[str], n_old: int, n_new: int, min_frequency: int
 ) -> None:
@@ -82,7 +82,7 @@ def test_the_merges_are_those_of_a_naive_trainer(
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(corpora, st.integers(0, 25), st.integers(0, 25), st.sampled_from(sorted(SPLIT_PATTERNS)))
+@given(corpora, st.integers(1, 25), st.integers(0, 25), st.sampled_from(sorted(SPLIT_PATTERNS)))
 def test_training_on_gives_what_training_at_once_gives(
     texts: list[str], n_first: int, n_second: int, pattern: str
 ) -> None:

@@ -52,7 +52,7 @@ def check_mapped(old: BPETokenizer, pruned: Pruned) -> None:
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(corpora, corpora, st.integers(0, 30), st.integers(0, 30), hard_text)
+@given(corpora, corpora, st.integers(1, 30), st.integers(0, 30), hard_text)
 def test_what_goes_and_what_is_left_is_what_a_naive_pruner_says(
     first: list[str], second: list[str], n_merges: int, n_removed: int, text: str
 ) -> None:

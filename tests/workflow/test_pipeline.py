@@ -145,6 +145,14 @@ def test_what_is_made_is_what_each_tool_makes(finished: Path) -> None:
     assert entry.report["training"]["documents"] == len(trained_on)
 
 
+def test_special_tokens_first(project: Path) -> None:
+    given = with_("train", special_tokens={"<s>": 0, "<|endoftext|>": 1})
+    assert statuses(write(project, given).run(until="train"))["train"] == "ran"
+    made = BPETokenizer.from_pretrained(project / "pipe.work" / "tokenizer", verbose=False)
+    assert made.special_tokens == {"<s>": 0, "<|endoftext|>": 1}
+    assert (made.encode("!"), made.vocab_size) == ([2], 330)
+
+
 def test_text_held_out_is_trained_on_by_nobody(finished: Path) -> None:
     work = finished / "pipe.work"
     places = [
@@ -576,7 +584,7 @@ def lacking(*names: str) -> Settings:
         (with_("corpus", target_size="much"), "corpus.target_size: expected a size in bytes"),
         (with_("train", vocabsize=1), "train: unknown key 'vocabsize': did you mean 'vocab_size'?"),
         (with_("train", vocab_size="many"), "train.vocab_size: expected int, got 'many'"),
-        (with_("train", vocab_size=256), "train: vocab_size must be at least 257, got 256"),
+        (with_("train", vocab_size=256), "train: vocab_size must be at least 258 (256 bytes, 1 "),
         (with_("train", pattern="gpt5"), "train: unknown split pattern 'gpt5'"),
         (with_("train", normalizer="NFX"), "train: normalizer must be one of NFC"),
         (with_("train", special_tokens=[1]), "train.special_tokens: "),
