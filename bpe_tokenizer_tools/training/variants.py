@@ -75,9 +75,9 @@ class Training:
 def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
     """Train as `BPETokenizer.train` was asked to: superwords, parity, or SentencePiece's style."""
     if given["superwords"] is None and given["parity"] is None:
-        if given["special_tokens_first"]:
+        if given["special_tokens_first"] and given["style"] != "byte-level":
             problem = "special_tokens_first works only with style='byte-level'"
-            raise ValueError(f"{problem}; leave it out, or give ids")
+            raise ValueError(f"{problem}; leave it out")
         from bpe_tokenizer_tools.training import sentencepiece
 
         return sentencepiece.train(tokenizer, given)
