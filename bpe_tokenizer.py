@@ -2208,11 +2208,12 @@ def _row(ids: Any, arrays: bool) -> Any:
     return ids if fits else _plain_ids(ids)
 
 
-def _strip(ids: Any, pad_id: int | None) -> Any:
-    """Leave out the pad ids at both ends."""
+def _strip(ids: Any, pad_id: int | None, starts: bool = True) -> Any:
+    """Leave out the pad ids at the end and, if `starts`, at the start."""
     if pad_id is not None and len(ids) and pad_id in (ids[0], ids[-1]):
         end = next((i for i in range(len(ids), 0, -1) if ids[i - 1] != pad_id), 0)
-        ids = ids[next((i for i in range(end) if ids[i] != pad_id), end) : end]
+        start = next((i for i in range(end) if ids[i] != pad_id), end) if starts else 0
+        ids = ids[start:end]
     return ids
 
 
@@ -3345,6 +3346,29 @@ def _offsets(
     return places
 
 
+class _PaddedRow(list[int]):
+    """A row that eos or id 0 pads because no pad token is declared.
+
+    A text may end in the same ids, so the row knows how many of them are padding.
+    """
+
+    def __init__(
+        self, ids: Iterable[int] = (), pad_id: int = 0, n_pads: int = 0, left: bool = False
+    ) -> None:
+        super().__init__(ids)
+        self.pad_id, self.n_pads, self.left = pad_id, n_pads, left
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _PaddedRow, (list(self), self.pad_id, self.n_pads, self.left)
+
+    def unpadded(self) -> list[int]:
+        """Return the row without its padding, if that is still at its place."""
+        border = self.n_pads if self.left else len(self) - self.n_pads
+        before, after = self[:border], self[border:]
+        pads, own = (before, after) if self.left else (after, before)
+        return own if pads == [self.pad_id] * self.n_pads else before + after
+
+
 class _Source(NamedTuple):
     """The inputs that a batch's results are computed from; `tokenizer` as it was then."""
 
@@ -3368,7 +3392,11 @@ class _Source(NamedTuple):
         return row if not pads else pads + row if self.left else row + pads
 
     def input_ids(self, at: int, _: Any = None) -> list[int]:
-        return self.padded(at, self.rows[at], self.pad[0])
+        pad_id, n_pads = self.pad[0], self.missing[at]
+        ids = self.padded(at, self.rows[at], pad_id)
+        if n_pads and self.tokenizer.pad_token_id is None:
+            return _PaddedRow(ids, pad_id, n_pads, self.left)
+        return ids
 
     def attention_mask(self, at: int, _: Any = None) -> list[int]:
         return self.padded(at, [1] * len(self.rows[at]), 0)
@@ -3559,7 +3587,7 @@ class _Lengths:
         asked |= {side: asked[side] or getattr(tokenizer, side) for side in sides}
         for name, choices in (
             ("padding", (True, False, "longest", "max_length", "do_not_pad")),
-            ("truncation", (True, False)),
+            ("truncation", (True, False, "longest_first", "only_first", "do_not_truncate", None)),
             ("return_tensors", (None, "np", "pt")),
             *((side, ("left", "right")) for side in sides),
         ):
@@ -3574,16 +3602,18 @@ class _Lengths:
         pad_length = fixed["Fixed"] if isinstance(fixed, dict) else limit if is_sane else None
         if asked["max_length"] is not None:
             limit = pad_length = asked["max_length"]
-        cuts, pads = asked["truncation"], asked["padding"]
-        if (cuts and limit is None) or (pads == "max_length" and pad_length is None):
-            raise ValueError("truncation and padding='max_length' need max_length=...")
+        cuts, pads = _cuts_and_pads(asked, limit, pad_length)
         if cuts and limit < n_added:
             raise ValueError(f"max_length={limit} leaves no room for {n_added} special tokens")
+        multiple = asked["pad_to_multiple_of"]
+        if cuts and pads and multiple and limit % multiple:
+            problem = f"max_length is {limit}, and no multiple of pad_to_multiple_of={multiple}"
+            raise ValueError(f"{problem}, as it must be with both truncation and padding")
         self.room = limit - n_added if cuts else None
         self.left, self.cuts_left = (asked[side] == "left" for side in sides)
-        self._pads = pads not in (False, "do_not_pad")
+        self._pads = pads is not False
         self._pad_length = pad_length if pads == "max_length" else None
-        self._multiple = asked["pad_to_multiple_of"] or pad.get("pad_to_multiple_of") or 1
+        self._multiple = multiple or pad.get("pad_to_multiple_of") or 1
 
     def kept(self, rows: Sequence[Sequence[int]]) -> list[slice]:
         """Return the slice of each row that truncation leaves."""
@@ -3599,19 +3629,55 @@ class _Lengths:
         return [max(0, -(-to // self._multiple) * self._multiple - len(ids)) for ids in rows]
 
 
-def _pad_token(tokenizer: BPETokenizer) -> tuple[int, str]:
+def _cuts_and_pads(asked: _Named, limit: Any, pad_length: Any) -> tuple[bool, bool | str]:
+    """Return whether to truncate, and how to pad, as transformers understands the options.
+
+    Source: `_get_padding_truncation_strategies` of transformers, which says less.
+    """
+    cuts, pads, given = asked["truncation"], asked["padding"], asked["max_length"]
+    if cuts is None:  # then max_length alone truncates
+        cuts = given is not None and pads is False
+    cuts = cuts not in (False, "do_not_truncate")
+    if pads == "do_not_pad":
+        pads = False
+    if pads is True and given is not None and not cuts:
+        remedy = "pass truncation=True to cut texts to it, or padding='max_length' to pad to it"
+        _warn(f"padding=True pads to the longest text, whatever max_length is; {remedy}")
+    if cuts and limit is None:
+        _warn("truncation does nothing here: pass max_length=..., or set model_max_length")
+        cuts = False
+    if pads == "max_length" and pad_length is None:
+        _warn("padding='max_length' does nothing here: pass max_length=..., or padding=True")
+        pads = False
+    return cuts, pads
+
+
+def _pad_token(tokenizer: BPETokenizer, warns: bool = True) -> tuple[int, str]:
     """Return the id and the token for padding."""
     pad_id, token = tokenizer.pad_token_id, tokenizer.pad_token
     if pad_id is None and "padding" in tokenizer._settings:
         pad_id, token = (tokenizer._settings["padding"][key] for key in ("pad_id", "pad_token"))
     if pad_id is None:
         pad_id = tokenizer.eos_token_id or 0
-        if not tokenizer._warned_about_padding:
+        if warns and not tokenizer._warned_about_padding:
             tokenizer._warned_about_padding = True
             remedy = "set tokenizer.pad_token, or add one with add_special_tokens"
             problem = "this tokenizer has no pad token: padding with id"
             _warn(f"{problem} {pad_id}, masked out; {remedy}")
     return pad_id, token or tokenizer._shown[pad_id]
+
+
+def _without_undeclared_pads(tokenizer: BPETokenizer, rows: Any) -> Any:
+    """Leave out what pads rows of ids if there is no pad token: eos, or else id 0.
+
+    Rows from `encode_batch` know how much of them is padding.  In an array or a tensor, all such
+    ids at the padded end are taken for padding; in other lists none, since text has these ids, too.
+    """
+    if getattr(rows, "ndim", None) == 2:
+        pad_id, _ = _pad_token(tokenizer, warns=False)
+        starts = tokenizer.padding_side == "left"
+        return [_strip(ids, pad_id, starts) for ids in rows.tolist()]
+    return [ids.unpadded() if isinstance(ids, _PaddedRow) else ids for ids in rows]
 
 
 # == 9. Chat templates ========================================================
@@ -5713,7 +5779,7 @@ class _TextOptions(TypedDict, total=False):  # of `encode`, and of a call
 
 class _Options(_TextOptions, total=False):  # of `encode_batch`, without return_tensors
     padding: bool | str
-    truncation: bool
+    truncation: bool | str | None
     max_length: int | None
     padding_side: str | None
     truncation_side: str | None
@@ -6645,7 +6711,7 @@ class BPETokenizer:
         add_special_tokens: bool = False,
         allowed_special: _AllowedSpecial = "none",
         padding: bool | str = False,
-        truncation: bool = False,
+        truncation: bool | str | None = False,
         max_length: int | None = None,
         return_tensors: str | None = None,
         *,
@@ -6663,11 +6729,14 @@ class BPETokenizer:
 
         Args:
             padding: True or "longest" pads to the longest text, "max_length" to `max_length`, with
-                the pad token; without one, with eos, else with id 0.
+                the pad token; without one, with eos, else with id 0, and a warning.
             truncation: whether to cut texts down to `max_length` tokens, special ones included.
+                "longest_first" and "only_first" mean True, "do_not_truncate" False.  None is
+                True if there is a `max_length` and no `padding`, as in transformers.
             return_tensors: None for lists, "np" or "pt" for int64 tensors.
             padding_side, truncation_side: "right" or "left".
-            pad_to_multiple_of: round the padded length up to a multiple.
+            pad_to_multiple_of: round the padded length up to a multiple; if texts are truncated,
+                `max_length` must be one.
             return_offsets: whether results have offsets, computed when first read.
         """
         texts = _check_texts(texts)
@@ -6813,7 +6882,15 @@ class BPETokenizer:
         """Decode several lists of ids, an array or tensor of two dimensions, or a batch.
 
         `skip_padding` leaves out padding: what the attention mask marks or, without one, pad tokens
-        at both ends; if eos is the pad token, that includes a text's own eos.
+        at both ends; if eos is the pad token, that includes a text's own eos.  If there is no pad
+        token, lists of ids from `encode_batch` lose what it put there, other lists nothing.  Arrays
+        and tensors lose eos, else id 0, at the end, and at the start if `padding_side` is left.
+
+        >>> tokenizer = BPETokenizer()
+        >>> tokenizer.add_special_tokens(["<pad>"])
+        1
+        >>> tokenizer.decode_batch(tokenizer.encode_batch(["a", "abc"], padding=True)["input_ids"])
+        ['a', 'abc']
         """
         now, named = self._now, isinstance(batch_ids, (BatchEncoding, Mapping))
         fields = dict(batch_ids) if named else {"input_ids": batch_ids}
@@ -6827,6 +6904,8 @@ class BPETokenizer:
                 raise ValueError("attention_mask and input_ids differ in their lengths")
             if skip_padding:
                 rows = [[*itertools.compress(*row)] for row in zip(rows, masks)]
+        elif skip_padding and pad_id is None:
+            rows = _without_undeclared_pads(now, rows)
         left_out = now._special_ids if skip_special_tokens else frozenset()
         return now._encoder.decode_rows(rows, left_out, pad_id)
 
@@ -7177,10 +7256,10 @@ class BPETokenizer:
         return run(self._now, messages, model_path, **{**options, **sampling, **setup, **talk})
 
     def get_cache_stats(self) -> dict[str, float]:
-        """Return hits, misses, size and hit_rate_pct of the pre-token cache."""
+        """Return hits, misses, size and hit_rate_pct of the pre-token cache; this to 0.1."""
         lookups, misses, size = self._encoder.cache_info()
         rate = 100 * (hits := max(0, lookups - misses)) / max(1, lookups)
-        return {"hits": hits, "misses": misses, "size": size, "hit_rate_pct": rate}
+        return {"hits": hits, "misses": misses, "size": size, "hit_rate_pct": round(rate, 1)}
 
     def clear_cache(self) -> None:
         """Empty the pre-token cache, and reset its statistics."""

@@ -31,6 +31,7 @@ assert_type(batch["offsets"], list[list[tuple[int, int]]])
 assert_type(batch.input_ids, list[list[int]])
 assert_type([result.tokens for result in batch], list[list[str]])
 assert_type(tokenizer.encode_batch(["text"], return_tensors="np"), TensorBatch)
+assert_type(tokenizer(["text"], truncation="longest_first", max_length=9), BatchEncoding)
 
 messages = [{"role": "user", "content": "text"}]
 assert_type(tokenizer.apply_chat_template(messages), list[int])

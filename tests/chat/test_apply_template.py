@@ -480,8 +480,9 @@ def test_a_batch_names_the_conversation_that_is_wrong() -> None:
     ):
         with pytest.raises(kind, match=problem):
             tokenizer.apply_chat_template([[USER], bad], CHATML)
-    with pytest.raises(ValueError, match="max_length"):
-        tokenizer.apply_chat_template(TALKS, CHATML, padding="max_length")
+    with pytest.warns(UserWarning, match="max_length"):
+        rows = tokenizer.apply_chat_template(TALKS, CHATML, padding="max_length")
+    assert rows == tokenizer.apply_chat_template(TALKS, CHATML)
     with pytest.raises(ValueError, match="padding must be one of"):
         tokenizer.apply_chat_template(TALKS, CHATML, padding="most")
     with pytest.raises(ValueError, match="return_tensors must be one of"):

@@ -777,8 +777,8 @@ def test_padding_that_adds_nothing_does_not_warn() -> None:
     "options",
     [
         {"padding": "short"},
-        {"padding": "max_length"},
-        {"truncation": True},
+        {"truncation": "short"},
+        {"truncation": True, "max_length": 6, "padding": True, "pad_to_multiple_of": 4},
         {"max_length": -1, "truncation": True},
         {"padding": True, "padding_side": "middle"},
         {"truncation_side": "up"},

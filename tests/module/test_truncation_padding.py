@@ -128,11 +128,17 @@ def test_what_the_caller_says_comes_first(tmp_path: Path) -> None:
     assert ours([text], padding=True, pad_to_multiple_of=16)["input_ids"][0][:-1][: len(ids)] == ids
 
 
-def test_without_them_max_length_must_be_said(tmp_path: Path) -> None:
+def test_without_them_and_max_length_nothing_is_cut_or_padded(tmp_path: Path) -> None:
+    """As in transformers; here with a warning."""
+    transformers = need("transformers")
     ours = BPETokenizer.from_file(written(tmp_path, padding=PADDING))
+    theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
+    options: dict[str, Any]
     for options in ({"truncation": True}, {"padding": "max_length"}):
-        with pytest.raises(ValueError, match="need max_length"):
-            ours(TEXTS, **options)
+        with pytest.warns(UserWarning, match="does nothing here: pass max_length"):
+            found = ours(TEXTS, **options)
+        assert found.input_ids == theirs(TEXTS, add_special_tokens=False, **options)["input_ids"]
+        assert found.input_ids == ours(TEXTS).input_ids
 
 
 @pytest.mark.parametrize(
@@ -223,8 +229,9 @@ def test_a_length_beyond_belief_is_not_padded_to(tmp_path: Path) -> None:
     path = written(tmp_path, truncation={**TRUNCATION, "max_length": 2**63}, padding=PADDING)
     tokenizer = BPETokenizer.from_file(path)
     assert len(tokenizer.encode_batch(["abc"], truncation=True)[0]) > 0
-    with pytest.raises(ValueError, match="max_length"):
-        tokenizer.encode_batch(["abc"], padding="max_length")
+    with pytest.warns(UserWarning, match="max_length"):
+        batch = tokenizer.encode_batch(["abc"], padding="max_length")
+    assert batch.input_ids == [tokenizer.encode("abc")]
 
 
 @pytest.mark.parametrize("side", ["padding_side", "truncation_side"])
