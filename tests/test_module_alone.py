@@ -144,6 +144,36 @@ def test_folders_of_the_reference_program(alone: Path, packages: Path, tmp_path:
     assert "split_pattern: is missing" in error and 'pass split_pattern="gpt2"' in error
 
 
+@pytest.mark.skipif(os.name != "posix", reason="links to packages")
+def test_jinja_templates_need_nothing_but_jinja(
+    alone: Path, packages: Path, tmp_path: Path
+) -> None:
+    for name in ("jinja2", "markupsafe"):
+        (tmp_path / name).symlink_to(Path(need(name).__file__).parent)
+    template = "{% for m in messages %}{{ '<|a|>' ~ m.content | trim }}<|b|>{% endfor %}"
+    talk = [{"role": "user", "content": " <|b|>Hi "}, {"role": "assistant", "content": "Yes."}]
+    code = (
+        "import json, sys; sys.path[:0] = sys.argv[3:]\n"
+        "import bpe_tokenizer\n"
+        "tokenizer = bpe_tokenizer.BPETokenizer()\n"
+        "tokenizer.add_special_tokens(['<|a|>', '<|b|>'])\n"
+        "tokenizer.chat_template = sys.argv[1]\n"
+        "talk = json.loads(sys.argv[2])\n"
+        "print(tokenizer.apply_chat_template(talk))\n"
+        "print(tokenizer.apply_chat_template([talk, talk[:1]], padding=True))"
+    )
+    given = [template, json.dumps(talk), str(alone), str(packages), str(tmp_path)]
+    done = subprocess.run([*PYTHON, code, *given], capture_output=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    assert "this tokenizer has no pad token" in done.stderr
+    tokenizer = BPETokenizer()
+    tokenizer.add_special_tokens(["<|a|>", "<|b|>"])
+    ids = tokenizer.apply_chat_template(talk, template)
+    assert ids == [256, *b"<|b|>Hi", 257, 256, *b"Yes.", 257]
+    short = tokenizer.apply_chat_template(talk[:1], template)
+    assert done.stdout.splitlines() == [str(ids), str([ids, short + [0] * (len(ids) - len(short))])]
+
+
 # -- Commands ---------------------------------------------------------------------
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]

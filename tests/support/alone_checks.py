@@ -19,6 +19,7 @@ import pickle
 import sys
 import tempfile
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -485,7 +486,46 @@ def _() -> None:
     )
     assert "writes '<|im_start|>'" in error(ValueError, fresh().apply_chat_template, TALK, "chatml")
     given = {"template": "{{ messages }}"}
-    assert NEEDS_TOOLS in error(ImportError, fresh().apply_chat_template, TALK, **given)
+    said = error(ImportError, fresh().apply_chat_template, TALK, **given)
+    assert "a Jinja chat template needs the package jinja2" in said and "pip install jinja2" in said
+
+
+@checks("apply_chat_template options")
+def _() -> None:
+    tokenizer = fresh()
+    tokenizer.add_special_tokens(CONTROL["chatml"])
+    render = functools.partial(tokenizer.apply_chat_template, template="chatml")
+    ids, short = render(TALK), render(TALK[1:2])
+    batch = render([TALK, TALK[1:2]], padding=True, return_dict=True, padding_side="left")
+    padding = [258] * (len(ids) - len(short))
+    assert batch["input_ids"] == [ids, padding + short]
+    assert batch["attention_mask"] == [[1] * len(ids), [0] * len(padding) + [1] * len(short)]
+    last = render(TALK[:2])
+    long = [*TALK[:3], TALK[1]]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        kept = render(long, truncation=True, max_length=len(last), return_dict=True)
+    assert "2 old messages are left out" in str(caught[0].message)
+    assert (kept["input_ids"], kept["dropped_messages"]) == (last, 2)
+    masked = render(TALK[:3], return_dict=True, return_assistant_tokens_mask=True)
+    own = [id_ for id_, mine in zip(masked["input_ids"], masked["assistant_masks"]) if mine]
+    assert tokenizer.decode(own) == "A token.<|im_end|>"
+    text = render(TALK[:3], continue_final_message=True, tokenize=False)
+    assert text.endswith("<|im_start|>assistant\nA token.")
+    assert "pip install numpy" in error(ImportError, render, TALK, return_tensors="np")
+    assert "no place for tools" in error(ValueError, render, TALK, tools=[{"type": "function"}])
+    said = error(ImportError, render, TALK, tools=[len])
+    assert said.startswith("a tool that isn't a JSON schema") and NEEDS_TOOLS in said
+
+    def shout(messages: Any, add_generation_prompt: bool, **_: Any) -> Any:
+        for message in messages:
+            yield message["content"].upper(), False
+            yield "<|im_end|>", True
+
+    shouted = tokenizer.apply_chat_template(TALK[:1], shout)
+    assert tokenizer.decode(shouted) == "BE BRIEF.<|im_end|>"
+    how: dict[str, Any] = {"return_dict": True, "return_assistant_tokens_mask": True}
+    assert NEEDS_TOOLS in error(ImportError, tokenizer.apply_chat_template, TALK, shout, **how)
 
 
 CONTROL = {
