@@ -5522,12 +5522,17 @@ def _convert(model: Path, folder: Path) -> None:
         env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONIOENCODING": "utf-8"},
     )
     if run.returncode == 0 and (folder / _IR).exists():
-        for file in folder.iterdir():  # on disk before the folder gets its name
-            with open(file, "rb+") as written:
-                os.fsync(written.fileno())
+        for path in folder.rglob("*"):  # on disk before the folder gets its name
+            if path.is_file():
+                with open(path, "rb+") as written:
+                    os.fsync(written.fileno())
         return
     said = [line.strip() for line in run.stdout.splitlines() if line.strip()]
-    reason = said[-1] if said else f"it ended with status {run.returncode}"
+    reason = f"its process ended with status {run.returncode}, and no {_IR}"
+    if run.returncode == 1 and said:  # the last line of a traceback
+        reason = said[-1]
+    elif run.returncode == -9:
+        reason = "its process was killed, probably because the memory was full"
     if "torchvision" in run.stdout:
         reason += "; pip uninstall torchvision, if that is built for another torch"
     raise RuntimeError(f"{model}: optimum-intel could not convert it for OpenVINO: {reason}")
@@ -7420,6 +7425,7 @@ def _chat_options(add: Callable[..., Any]) -> None:
     add("--top-p", type=float, default=0.9, metavar="P", help="sample from this much probability")
     add("--n-gpu-layers", type=int, default=-1, metavar="N", help="layers on the GPU; -1: all")
     add("--n-ctx", type=int, default=8192, metavar="N", help="size of the context, in tokens")
+    add("--backend", metavar="NAME", help="llama.cpp, mlx, openvino or transformers")
 
 
 def _info_options(add: Callable[..., Any]) -> None:
@@ -7558,7 +7564,7 @@ def _cmd_chat(options: argparse.Namespace) -> None:
         raise _UsageError(f"no tokenizer.json in {path}; pass --tokenizer")
     tokenizer = BPETokenizer.from_pretrained(path, verbose=False)
     names = ["model_path", "template", "system_prompt", "max_new_tokens", "temperature", "top_p"]
-    given = {name: getattr(options, name) for name in [*names, "n_gpu_layers", "n_ctx"]}
+    given = {name: getattr(options, name) for name in [*names, "n_gpu_layers", "n_ctx", "backend"]}
     message = "".join(_stdin_text()) if options.message == "-" else options.message
     talk: list[dict[str, str]] = []
     for content in _typed_lines() if message is None else [message]:

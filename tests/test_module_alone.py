@@ -36,7 +36,7 @@ OPTIONS = {
     "encode": "--tokenizer --text --file --show-tokens",
     "decode": "--tokenizer --ids",
     "chat": "--tokenizer --model --template --system --max-tokens --temperature --top-p"
-    " --n-gpu-layers --n-ctx",
+    " --n-gpu-layers --n-ctx --backend",
     "info": "--tokenizer --sample-text",
 }
 

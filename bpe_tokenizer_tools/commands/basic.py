@@ -158,7 +158,6 @@ def _chat_options(add: Callable[..., Any]) -> None:
     add("--stop", nargs="+", action="extend", default=[], metavar="TEXT", help=stop)
     healed = "let the model choose the tokens at the end of the prompt (token healing)"
     add("--heal", action="store_true", help=healed)
-    add("--backend", metavar="NAME", help="llama.cpp, mlx, openvino or transformers")
 
 
 def _chat_template(given: str | None) -> str | None:

@@ -613,7 +613,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 def test_chat_of_the_module_is_a_plain_loop(tok: Path, asked: list[tuple[Any, ...]]) -> None:
     chat = ("chat", "--tokenizer", tok, "--model", "m", "--system", "S", "--max-tokens", 7)
-    done = run(*chat, "--temperature", 0, stdin=b"One\n \nTwo\n quit \nThree\n")
+    backend = ("--backend", "mlx")
+    done = run(*chat, "--temperature", 0, *backend, stdin=b"One\n \nTwo\n quit \nThree\n")
     assert done == Result(0, b"Answer\x1b\nAnswer\x1b\n", "")
     one, answer = {"role": "user", "content": "One"}, {"role": "assistant", "content": "Answer\x1b"}
     assert [talk for talk, _ in asked] == [[one], [one, answer, {**one, "content": "Two"}]]
@@ -623,7 +624,7 @@ def test_chat_of_the_module_is_a_plain_loop(tok: Path, asked: list[tuple[Any, ..
         == {
             **{"stream": True, "model_path": "m", "template": None, "system_prompt": "S"},
             **{"max_new_tokens": 7, "temperature": 0.0, "top_p": 0.9},
-            **{"n_gpu_layers": -1, "n_ctx": 8192},
+            **{"n_gpu_layers": -1, "n_ctx": 8192, "backend": "mlx"},
         }
     )
 
