@@ -5510,6 +5510,11 @@ def _make_openvino_folder(model: Path, folder: Path, is_locked: bool) -> None:
 
 
 def _convert(model: Path, folder: Path) -> None:
+    """Write a model to an empty folder in OpenVINO's format.
+
+    Raises:
+        RuntimeError: optimum-intel can't convert it; the message says why.
+    """
     subprocess: Any = importlib.import_module("subprocess")
     arguments = [str(os.getpid()), str(model.resolve()), str(folder), *map(str, sys.path)]
     run = subprocess.run(

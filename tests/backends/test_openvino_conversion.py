@@ -160,7 +160,12 @@ def is_running(pid: int) -> bool:
 
 
 def test_a_model_is_converted_on_first_use(
-    model: Path, packages: Path, cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    model: Path,
+    packages: Path,
+    cache: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = converted(model)
     assert folder.parent.parent == cache
@@ -180,7 +185,8 @@ def test_a_model_is_converted_on_first_use(
         "local_files_only": True,
         "ov_config": {"dtype": "auto"},  # the model's own
     }
-    assert converted(model) == folder and len(calls(tmp_path)) == 1
+    monkeypatch.setattr(bpe_tokenizer, "_is_installed", lambda package: False)
+    assert converted(model) == folder and len(calls(tmp_path)) == 1  # needs no optimum-intel
     assert capfd.readouterr() == ("", "")
 
 
