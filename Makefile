@@ -21,7 +21,7 @@ BACKENDS := tests/backends tests/adapting/test_adapt_model.py $(wildcard tests/c
 	tests/chat/test_conversation.py tests/chat/test_tiny_chat_model.py tests/formats/test_gguf.py \
 	tests/module/test_round_trips.py tests/checking/test_check.py tests/formats/test_convert.py
 # Those that an engine matters to most.
-ENGINES := tests/module tests/formats tests/training
+ENGINES := tests/module tests/formats tests/training tests/test_warnings.py
 CORE := $(patsubst %,tests/module/test_%.py,engine encode train streaming special_tokens object)
 
 .PHONY: help format lint types test test-more test-slow test-python packages hints alone no-compiler core extension \

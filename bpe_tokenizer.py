@@ -354,13 +354,25 @@ def _shorten(value: object, limit: int = 60) -> str:
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."
 
 
-def _warn(message: str, kind: type[Warning] = UserWarning) -> None:
-    """Warn the caller of this module and the tools."""
+# Packages whose lines no warning points to: this library, and those that call it when patched.
+_BETWEEN = frozenset(
+    [
+        *(__name__, "bpe_tokenizer", "bpe_tokenizer_tools", "bpe_tokenizer_lab", "_bpe_tokenizer"),
+        *("contextlib", "functools", "tiktoken", "transformers"),
+    ]
+)
+
+
+def _warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn the program that uses this library: the warning points to its line.
+
+    Every warning of the module, the tools and the engine comes from here.  How many of their own
+    frames are between differs by call, by engine and by version of Python.
+    """
     level, frame = 2, sys._getframe(1)
-    own = (__name__, "bpe_tokenizer_tools")
-    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in own:
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _BETWEEN:
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, kind, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -5662,12 +5674,14 @@ def detect_best_backend(verbose: bool = True) -> InferenceBackend:
         hardware, _, build, names = _BACKENDS[backend]
         needs = [(*_RUNNERS[n].packages[:-1], _RUNNERS[n].packages[-1] + build) for n in names]
         if here := next((each for each in needs if all(map(_is_installed, each))), None):
-            found = f"it runs on {hardware}, and {' and '.join(here)} is installed"
+            are = "is" if len(here) == 1 else "are"
+            found = f"it runs on {hardware}, and {' and '.join(here)} {are} installed"
             lines.append(f"{backend.value}: chosen; {found}")
             break
-        needed = " or ".join(" with ".join(each) for each in needs)
+        needed = " nor ".join(" with ".join(each) for each in needs)
+        needed = f"neither {needed} is" if len(needs) > 1 else f"{needed} is not"
         remedy = f"pip install {_RUNNERS[next(iter(names))].install}"
-        missing = f"but {needed} is not installed; {remedy}"
+        missing = f"but {needed} installed; {remedy}"
         lines.append(f"{backend.value}: would run on {hardware}, {missing}")
     else:
         backend = fitting[0]

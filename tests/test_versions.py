@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import regex
 from conftest import EITHER_ENGINE, ROOT
+from oracles import need
 
 import _bpe_tokenizer
 import bpe_tokenizer
@@ -75,6 +76,27 @@ def test_what_is_published_has_that_version() -> None:
     assert re.findall(r'^  version: "(.*)"$', recipe, re.MULTILINE) == [VERSION]
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.findall(r"^## \[(.*?)\]", changes, re.MULTILINE)[0] == VERSION
+
+
+def test_requirements_name_what_is_needed_and_the_extras_of_the_rest() -> None:
+    file = ROOT / "requirements.txt"
+    if not file.exists():
+        pytest.skip("requirements.txt is not here")
+    project = need("tomllib" if sys.version_info >= (3, 11) else "tomli").loads(
+        (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    )["project"]
+    lines = file.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line and not line.startswith("#")] == project["dependencies"]
+    listed = re.findall(
+        r"^# (\S+) +# pip install 'bpe-tokenizer\[(\S+)\]' ", "\n".join(lines), re.M
+    )
+    assert {package for package, _ in listed} == {
+        *("huggingface_hub", "numpy", "torch", "transformers"),
+        *("llama-cpp-python", "mlx-lm", "optimum-intel"),
+    }
+    for package, extra in listed:
+        names = [re.split(r"[\[<>=;]", each)[0] for each in project["optional-dependencies"][extra]]
+        assert package in names, f"the extra {extra} doesn't have {package}"
 
 
 # -- Parts of other versions ------------------------------------------------------

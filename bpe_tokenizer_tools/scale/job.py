@@ -6,7 +6,6 @@ import contextlib
 import functools
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -196,7 +195,7 @@ def takes_old_names(function: Callable[Parameters, Result]) -> Callable[Paramete
             new = _OLD_NAMES[old]
             if new in options:
                 raise TypeError(f"{new} is given twice, once by its old name {old}")
-            warnings.warn(f"{old} is called {new} now", DeprecationWarning, stacklevel=2)
+            core.warn(f"{old} is called {new} now", DeprecationWarning)
             options[new] = options.pop(old)
         return function(*args, **options)
 

@@ -63,6 +63,39 @@ def test_without_packages_the_hardware_decides_and_the_remedy_is_named(
     assert "pip install llama-cpp-python" in err and "No backend is installed" in err
 
 
+@pytest.mark.parametrize(
+    ("hardware", "packages", "said"),
+    [
+        (
+            set(),
+            {"transformers", "torch"},
+            "any processor, and transformers and torch are installed",
+        ),
+        ({"an Intel processor"}, {"openvino"}, "an Intel processor, and openvino is installed"),
+        (
+            set(),
+            set(),
+            "but transformers with torch is not installed; pip install transformers torch",
+        ),
+        (
+            {"an NVIDIA GPU"},
+            set(),
+            "neither llama_cpp:cuda nor transformers with torch:cuda is inst",
+        ),
+    ],
+)
+def test_one_package_is_and_two_are_installed(
+    machine: Any,
+    hardware: set[str],
+    packages: set[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    machine(hardware, packages)
+    detect_best_backend()
+    assert said in capsys.readouterr().err
+
+
 def test_quiet_is_silent(machine: Any, capsys: pytest.CaptureFixture[str]) -> None:
     machine(set(), {"transformers", "torch"})
     detect_best_backend(verbose=False)
