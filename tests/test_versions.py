@@ -88,7 +88,7 @@ def test_requirements_name_what_is_needed_and_the_extras_of_the_rest() -> None:
     lines = file.read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if line and not line.startswith("#")] == project["dependencies"]
     listed = re.findall(
-        r"^# (\S+) +# pip install 'bpe-tokenizer\[(\S+)\]' ", "\n".join(lines), re.M
+        r"^# (\S+) +# pip install '\.\[(\S+)\]' ", "\n".join(lines), re.M
     )
     assert {package for package, _ in listed} == {
         *("huggingface_hub", "numpy", "torch", "transformers"),
