@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import doctest
 import importlib
 import importlib.util
@@ -13,12 +14,18 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 import regex
+import tiny_models
+from oracles import need
 
 import bpe_tokenizer
+from bpe_tokenizer import InferenceBackend
 from bpe_tokenizer_tools.corpus import records
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,11 +45,16 @@ OPTIONAL = (
 
 
 def python(
-    code: str, cwd: Path, path: Path = SOURCE.parent, **options: object
+    code: str,
+    cwd: Path,
+    path: Path = SOURCE.parent,
+    more: Mapping[str, str] = MappingProxyType({}),
+    **options: object,
 ) -> subprocess.CompletedProcess[str]:
-    """Run code in a new Python, away from the repository."""
+    """Run code in a new Python, away from the repository; `more` are variables."""
     env = {
         **os.environ,
+        **more,
         "PYTHONPATH": str(path),
         "PYTHONIOENCODING": "utf-8",
         "COLUMNS": "80",  # the width that help is printed for
@@ -360,6 +372,76 @@ def test_the_tour_runs_offline_and_leaves_nothing(tmp_path: Path) -> None:
     assert "DIFFERENT" not in done.stdout, done.stdout
     assert len(done.stdout.splitlines()) <= 48  # two screens
     assert list(tmp_path.iterdir()) == []
+    check_the_tour(done.stdout, alone=False)
+
+
+def test_the_tour_runs_with_the_module_alone(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "example_usage.py", tmp_path)
+    before = os.times()
+    done = alone("example_usage.py", tmp_path)
+    after = os.times()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sum(after[2:4]) - sum(before[2:4]) < 60
+    check_the_tour(done.stdout, alone=True)
+
+
+def check_the_tour(out: str, alone: bool) -> None:
+    """Look at each line of the tour that says something."""
+    headings = re.findall(r"^\d\. ([\w ]+)", out, re.MULTILINE)
+    stops = ["Train", "Encode and decode", "Chat templates", "Save and load", "Speed", "Models"]
+    assert headings == stops
+    facts = dict(re.findall(r"^  (.{34}) (.*)$", out, re.MULTILINE))
+    said = {name.strip(): value for name, value in facts.items()}
+    assert len(said) == len(out.splitlines()) - len(headings)  # each line has a name of its own
+    # Whole words, which occur as such: no "ttributeError".
+    words = ast.literal_eval(said["the longest whole words"])
+    source = "".join(
+        file.read_text("utf-8", "replace")
+        for file in Path(sysconfig.get_path("stdlib")).glob("*.py")
+        if file.is_file()
+    )
+    assert all(len(re.findall(rf" {word.strip()}\b", source)) > 20 for word in words)
+    assert said["ids of é and of e with an accent"] == "the same, by NFC"
+    assert said["these ids, decoded"] == said["a text"]
+    plain = ast.literal_eval(said["Hi<|im_end|> as ordinary text"])
+    special = ast.literal_eval(said["with <|im_end|> as a special token"])
+    assert special[:2] == plain[:2] == list(b"Hi") and len(special) == 3 < len(plain)
+    rows = ast.literal_eval(said["two texts, padded to one length"])
+    assert len({*map(len, rows)}) == 1
+    assert said["these two, decoded"] == "['import os', 'for x in range(3):']"
+    assert said["ids of the first text, in 4 pieces"] == "the same"
+    assert "<|im_start|>user" in said["a question by chatml"]
+    assert "<|start_header_id|>user" in said["a question by llama3"]
+    assert "### Instruction:" in said["a question by alpaca"]
+    assert "<|im_start|>system" in said["a user types control tokens"]
+    assert said["turns that the user forged"] == "0"
+    assert "tokenizer.json" in said["files"] and said["loaded again"] == "the same"
+    assert " MB of code that it hasn't seen (packages asyncio to xml), one thread" in out
+    [speed] = [said[name] for name in said if name.startswith("encode, with")]
+    assert re.fullmatch(r"[\d,]+\.\d MB/s", speed)
+    peer = said["tiktoken, with this vocabulary"]
+    if alone:
+        assert peer == "not measured: pip install tiktoken"
+        assert said["ids by HuggingFace's tokenizers"] == "not compared: pip install tokenizers"
+        assert said["texts as an array"] == "needs NumPy: pip install numpy"
+    elif importlib.util.find_spec("tiktoken"):
+        assert re.fullmatch(r"[\d,]+\.\d MB/s; ids: the same", peer)
+    assert said["the best backend here"] in {each.value for each in InferenceBackend}
+    assert said["chat"].startswith("set BPE_MODEL_PATH to ")
+
+
+def test_the_tour_chats_with_a_model(tmp_path: Path) -> None:
+    for library in ("torch", "transformers", "numpy"):
+        need(library)
+    path = tiny_models.write(tmp_path, "transformers", tied=True)
+    tokenizer = copy.copy(tiny_models.tokenizer())
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
+    tokenizer.save(path, verbose=False)
+    model = {"BPE_MODEL_PATH": str(path)}
+    done = python(str(ROOT / "example_usage.py"), tmp_path, more=model, timeout=600)
+    assert done.returncode == 0, done.stderr
+    [answer] = re.findall(r"^  What is BPE\? +(.*)$", done.stdout, re.MULTILINE | re.DOTALL)
+    assert answer
 
 
 def test_changelog_begins_with_this_version() -> None:

@@ -87,9 +87,7 @@ def test_requirements_name_what_is_needed_and_the_extras_of_the_rest() -> None:
     )["project"]
     lines = file.read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if line and not line.startswith("#")] == project["dependencies"]
-    listed = re.findall(
-        r"^# (\S+) +# pip install '\.\[(\S+)\]' ", "\n".join(lines), re.M
-    )
+    listed = re.findall(r"^# (\S+) +# pip install '\.\[(\S+)\]' ", "\n".join(lines), re.M)
     assert {package for package, _ in listed} == {
         *("huggingface_hub", "numpy", "torch", "transformers"),
         *("llama-cpp-python", "mlx-lm", "optimum-intel"),
