@@ -201,6 +201,25 @@ def test_distinct_pretokens(corpora: Callable[[str], str]) -> None:
 # -- Exercises ----------------------------------------------------------------------
 
 
+def test_every_exercise_has_a_folded_answer_that_is_run() -> None:
+    """test_docs.py runs the code of the answers and compares what it prints."""
+    pages = {path.name: path.read_text(encoding="utf-8") for path in sorted(LEARN.glob("*.md"))}
+    exercises = {name: text for name, text in pages.items() if "**Exercise.**" in text}
+    assert len(exercises) == 15
+    for name, text in exercises.items():
+        folded = re.findall(
+            r'^\*\*Exercise\.\*\* .*?^<details markdown="1">\n<summary>Answer</summary>\n\n'
+            r"(.*?)\n\n</details>$",
+            text,
+            re.MULTILINE | re.DOTALL,
+        )
+        assert len(folded) == text.count("**Exercise.**") == text.count("</details>") == 1, name
+        [answer] = examples(folded[0])
+        assert answer.output and not answer.varies, name
+        words = re.sub(r"```.*?```", "", folded[0], flags=re.DOTALL).split()
+        assert len(words) >= 10, f"{name}: the answer explains nothing"
+
+
 def test_exercise_digits(run_page: Any) -> None:
     page = run_page("06-digits.md")
     short, long = "3.1415926", "3.14159265"
