@@ -1128,6 +1128,137 @@ def _text_between(
         yield done, end, None
 
 
+_SpanRun = tuple[int, int, int, int]  # length, start and end of the first, and whether it is copied
+
+
+class _Spans(Sequence[_Span]):
+    """The (start, end) that each character of a text comes from in another.
+
+    They are stored as runs.  In a copied run, each character comes from right after the one before;
+    in other runs, all come from the same place.  Unchanged text is one run.
+
+    >>> spans = _Spans.joined([[(0, 1)] * 2, _Spans.whole(3)])
+    >>> spans
+    [(0, 1), (0, 1), (0, 1), (1, 2), (2, 3)]
+    >>> spans[3:], spans.runs
+    ([(1, 2), (2, 3)], [(2, 0, 1, 0), (3, 0, 1, 1)])
+    """
+
+    __slots__ = ("_ends", "runs")
+
+    def __init__(self, runs: list[_SpanRun]) -> None:
+        self.runs = runs
+        self._ends = [*itertools.accumulate(length for length, *_ in runs)]
+
+    @classmethod
+    def whole(cls, length: int, start: int = 0) -> _Spans:
+        """Return the spans of unchanged text, from a place on."""
+        return cls([(length, start, start + 1, 1)])
+
+    @classmethod
+    def joined(cls, parts: Iterable[Iterable[_Span]]) -> _Spans:
+        """Return the spans of joined texts."""
+        runs: list[_SpanRun] = []
+        for part in parts:
+            new = part.runs if isinstance(part, _Spans) else [(1, *span, 0) for span in part]
+            for run in new:
+                if runs and (longer := _joined_runs(runs[-1], run)):
+                    runs[-1] = longer
+                else:
+                    runs.append(run)
+        return cls(runs)
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, at: int) -> _Span: ...
+    @overload
+    def __getitem__(self, at: slice) -> _Spans: ...
+    def __getitem__(self, at: int | slice) -> _Span | _Spans:
+        if isinstance(at, int):
+            place = range(len(self))[at]
+            i = bisect.bisect_right(self._ends, place)
+            length, start, end, copied = self.runs[i]
+            by = (place - self._ends[i] + length) * copied
+            return start + by, end + by
+        start, end, _ = at.indices(len(self))
+        return _Spans([*self._between(start, end)])
+
+    def _between(self, start: int, end: int) -> Iterator[_SpanRun]:
+        """Yield the runs between two places, cut there."""
+        i = bisect.bisect_right(self._ends, start)
+        while start < end:
+            length, first, behind, copied = self.runs[i]
+            by = (start - self._ends[i] + length) * copied
+            until = min(end, self._ends[i])
+            yield until - start, first + by, behind + by, copied
+            i, start = i + 1, until
+
+    def __iter__(self) -> Iterator[_Span]:
+        for length, start, end, copied in self.runs:
+            if copied:
+                yield from zip(range(start, start + length), range(end, end + length))
+            else:
+                yield from itertools.repeat((start, end), length)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr([*self])
+
+    def moved(self, by: int) -> _Spans:
+        """Return these spans in a text that begins earlier."""
+        return _Spans([(n, start + by, end + by, copied) for n, start, end, copied in self.runs])
+
+    def repeated(self, counts: Iterable[int]) -> _Spans:
+        """Return the spans of a text with n characters for each one of these."""
+        return _Spans.joined([span] * count for span, count in zip(self, counts))
+
+    def within(self, spans: _Spans) -> _Spans:
+        """Return these spans, of a text made from another, as spans of what that was made from.
+
+        `spans` are those of the text between.
+        """
+        parts: list[Iterable[_Span]] = []
+        for run in self.runs:
+            length, start, end, copied = run
+            if copied and end == start + 1:
+                parts.append(spans[start : start + length])
+            else:
+                parts.append([(spans[a][0], spans[b - 1][1]) for a, b in _Spans([run])])
+        return _Spans.joined(parts)
+
+    def flat(self) -> array.array[int]:
+        """Return the runs as the engine in C takes them: four numbers each."""
+        return array.array("i", itertools.chain.from_iterable(self.runs))
+
+    def of_tokens(
+        self, encoder: _Encoder, text: str, ids: list[int], trimming: int = 0
+    ) -> list[_Span]:
+        """Return the spans of the text's tokens; only the engine in C can trim them."""
+        by_runs = getattr(encoder, "places_by_runs", None)
+        if by_runs:
+            return cast("list[_Span]", by_runs(text, ids, self.flat(), trimming))
+        spans = [*self]
+        return [(spans[a][0], spans[b - 1][1]) for a, b in encoder.places(text, ids)]
+
+
+def _joined_runs(one: _SpanRun, two: _SpanRun) -> _SpanRun | None:
+    """Return two neighboring runs as one, if they fit together."""
+    length, start, end, copied = one
+    more, next_start, next_end, as_copied = two
+    if (start, end) == (next_start, next_end) and (not copied or length == 1):
+        return (length + more, start, end, 0) if more == 1 or not as_copied else None
+    follows = (start + length, end + length) == (next_start, next_end)
+    if follows and (copied or length == 1) and (as_copied or more == 1):
+        return length + more, start, end, 1
+    return None
+
+
 class _Pipeline:
     """Prepares text to be cut into pre-tokens.
 
@@ -1152,6 +1283,14 @@ class _Pipeline:
     def normalize(self, text: str) -> str:
         """Normalize all of the text between two raw tokens."""
         return _engine.normalize(text, self.normalizer)
+
+    def align(self, text: str) -> tuple[str, _Spans]:
+        """Normalize a text, with the span of each character."""
+        normalized = self.normalize(text)
+        if normalized == text:
+            return text, _Spans.whole(len(text))
+        tools = _tools("support.offsets", "offsets of text that a normal form changes")
+        return normalized, tools.align(text, self.normalizer)
 
     def last_border(self, before: str, chunk: str) -> int | None:
         """Return the last place in a chunk where each side can be normalized by itself."""
@@ -2019,6 +2158,13 @@ class _Encoder:
         ends = itertools.accumulate((len(self.tokens[id_]) for id_ in ids), initial=0)
         return [(char_of_byte[a], char_of_byte[b - 1] + 1) for a, b in itertools.pairwise(ends)]
 
+    def encode_aligned(
+        self, text: str, spans: _Spans, known: list[int] | None = None
+    ) -> tuple[list[int], list[_Span]]:
+        """Encode as `encode` does, and return the spans of tokens; `known` are ids it gave."""
+        ids = known or self.encode(text)
+        return ids, spans.of_tokens(self, text, ids)
+
     def encode_plain(self, text: Any) -> list[int] | None:
         """Encode a user's text, or return None if it needs more than cutting and merging."""
         plain = isinstance(text, str) and (text.isascii() or self._definition.normalizer is None)
@@ -2320,7 +2466,9 @@ def _tokenizer_json(
     if len({token.id for token in definition.added}) < len(definition.added):
         _tools("formats.tiktoken").refuse_shared_ids(definition)
     if definition.components:
-        parts = dict(_tools("formats.components").writable(definition.components))
+        parts = dict(definition.components)
+        if _WITH_TOOLS:  # which have components of their own
+            _tools("formats.components").check_writable(definition.components)
     else:
         form = definition.normalizer
         parts = {"normalizer": {"type": form} if form else None, "decoder": _BYTE_LEVEL}
@@ -2532,8 +2680,8 @@ def _read_definition(data: _JsonReader, size: int | None = None) -> Definition:
         if token not in contents or token in used or re.fullmatch(r".|<0x[0-9A-F]{2}>", token)
     }
     if (parts := _read_byte_level(model, steps, ordinary)) is None:
-        tools = _reader_of("a tokenizer other than byte-level BPE with one split pattern", data)
-        parts = tools.read_components(data, ordinary, special - used)
+        read = _tools("formats.components").read_components if _WITH_TOOLS else _read_components
+        parts = read(data, ordinary, special - used)
     parts |= _read_post_processor(steps["post_processor"], {token.id for token in added})
     return Definition(
         merges=merges,
@@ -2859,6 +3007,734 @@ def _read_split_pattern(data: _JsonReader, given: str | None) -> str:
     except (ValueError, RecursionError, regex.error) as error:
         raise data.error(f"not a regular expression: {error}", "split_pattern") from None
     return pattern
+
+
+# -- BPE over characters ------------------------------------------------------
+# Llama 2, Mistral and Gemma merge characters, not bytes.  Their files list the steps:
+#     text -> normalizers -> pre-tokenizers -> merges -> ids        ids -> decoders -> text
+# A normalizer or pre-tokenizer writes a space as "▁".  A character without a token becomes its
+# bytes, such as <0x0A>, or the unknown token.  Each step also says where its characters come from.
+# Here are the steps of these models; bpe_tokenizer_tools/formats/components.py adds all others to
+# these classes, and runs the merges in C.
+# Source: the behavior of huggingface/tokenizers 0.23 (tests/formats/test_components.py).
+
+
+class _StepText(NamedTuple):
+    """Text between two steps, and where each of its characters comes from.
+
+    `spans` is None if nobody needs it; then steps leave it alone.
+    """
+
+    chars: str
+    spans: _Spans | None = None
+
+    def cut(self, start: int, end: int) -> _StepText:
+        """Return a part of it."""
+        return _StepText(
+            self.chars[start:end], None if self.spans is None else self.spans[start:end]
+        )
+
+
+_Find = Callable[[str], Iterable[_Span]]  # where a pattern matches in a text
+_Step = Callable[[_StepText], Any]  # a normalizer gives a text, a pre-tokenizer several
+# The maker of each step, by its type, and its keys other than "type".
+_Makers = Mapping[str, tuple[Callable[[_JsonReader], Any], str]]
+
+
+def _make_step(step: _JsonReader, makers: _Makers) -> Any:
+    """Return the object that runs a step of tokenizer.json."""
+    return _maker_of(step, makers)[0](step)
+
+
+def _maker_of(step: _JsonReader, makers: _Makers) -> tuple[Callable[[_JsonReader], Any], str]:
+    kind = step.get("type", str)
+    if kind not in makers:
+        if not _WITH_TOOLS:
+            _reader_of(f"{_shorten(kind)} in a chain of steps", step, "type")  # raises
+        names = ", ".join(sorted(makers.keys() - {"SentencePiece"}))
+        raise step.error(f"{_shorten(kind)} is not supported, only {names}", "type")
+    return makers[kind]
+
+
+_LINES = ("\n+", r"\n+")  # Gemma 4's pattern
+
+
+def _read_finder(step: _JsonReader) -> _Find:
+    """Read a {"String": ...} pattern; tools read a {"Regex": ...}."""
+    pattern = step.child("pattern")
+    if pattern is not None:
+        _check_keys(pattern, _KEYS["pattern"])
+    if pattern is None or len(pattern.data) != 1:
+        raise step.error("expected {'Regex': ...} or {'String': ...}", "pattern")
+    text = pattern.data.get("String")
+    if text:
+        compiled = re.compile(re.escape(text))
+    elif pattern.data.get("Regex") in _LINES and not _WITH_TOOLS:
+        compiled = re.compile(r"\n+")
+    else:
+        what = f"the pattern {_shorten(next(iter(pattern.data.values())))}"
+        found: _Find = _reader_of(what, pattern).read_finder(step)
+        return found
+    return lambda chars: (match.span() for match in compiled.finditer(chars))
+
+
+def _read_replace(step: _JsonReader) -> _Step:
+    """Read a Replace, which puts a text in place of each match."""
+    find, content = _read_finder(step), step.get("content", str)
+    literal = step.data["pattern"].get("String")
+
+    def run(text: _StepText) -> _StepText:
+        if not text.chars:  # nothing matches there, not even an empty pattern
+            return text
+        if literal and (text.spans is None or len(literal) == len(content) == 1):  # much faster
+            return _StepText(text.chars.replace(literal, content), text.spans)
+        parts: list[str] = []
+        spans: list[Iterable[_Span]] = []
+        done = 0
+        for start, end in find(text.chars):
+            parts += text.chars[done:start], content
+            if text.spans is not None:  # new characters map to the last one replaced
+                last = text.spans[end - 1] if end else (0, 0)
+                spans += text.spans[done:start], [last] * len(content)
+            done = end
+        if not parts:
+            return text
+        parts.append(text.chars[done:])
+        return _StepText("".join(parts), text.spans and _Spans.joined([*spans, text.spans[done:]]))
+
+    return run
+
+
+def _prepended(text: _StepText, prefix: str) -> _StepText:
+    spans = text.spans and _Spans.joined([[text.spans[0]] * len(prefix), text.spans])
+    return _StepText(prefix + text.chars, spans)
+
+
+def _read_prepend(step: _JsonReader) -> _Step:
+    """Read a Prepend, which puts a text before any text that is not empty."""
+    prefix = step.get("prepend", str)
+    if not prefix:  # tokenizers gives wrong offsets, or panics in the next normalizer
+        raise step.error("is empty, which tokenizers can't run; remove this normalizer", "prepend")
+    return lambda text: _prepended(text, prefix) if text.chars else text
+
+
+_NORMALIZER_MAKERS: _Makers = {
+    "Replace": (_read_replace, "pattern:dict content:str"),
+    "Prepend": (_read_prepend, "prepend:str"),
+}
+
+
+_BEHAVIORS = ("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous")
+
+
+def _cuts_at(text: str, find: _Find, invert: bool) -> list[tuple[int, int, bool]]:
+    """List the (start, end, matches) that make up a text."""
+    cuts: list[tuple[int, int, bool]] = []
+    done = 0
+    for start, end in find(text):
+        if start > done:
+            cuts.append((done, start, invert))
+        cuts.append((start, end, not invert))
+        done = end
+    if done < len(text):
+        cuts.append((done, len(text), invert))
+    return cuts
+
+
+def _merge_cuts(cuts: list[tuple[int, int, bool]], behavior: str) -> Iterator[_Span]:
+    """Join cuts as a behavior asks."""
+    if behavior == "MergedWithNext":
+        mirrored = [(-end, -start, matches) for start, end, matches in reversed(cuts)]
+        joined = list(_merge_cuts(mirrored, "MergedWithPrevious"))
+        yield from ((-end, -start) for start, end in reversed(joined))
+        return
+    current: list[int] = []
+    before = False
+    for start, end, matches in cuts:
+        if behavior == "Contiguous":
+            joins = matches == before
+        else:
+            joins = behavior == "MergedWithPrevious" and matches and not before
+        if current and joins:
+            current[1] = end
+        else:
+            if current:
+                yield current[0], current[1]
+            current = [start, end]
+        before = matches
+    if current:
+        yield current[0], current[1]
+
+
+def _splits(find: _Find, behavior: str, invert: bool = False) -> _Step:
+    """Make a pre-tokenizer from a pattern and the behavior at its matches."""
+
+    def run(text: _StepText) -> Iterable[_StepText]:
+        cuts = _cuts_at(text.chars, find, invert)
+        if behavior == "Removed":
+            return [text.cut(start, end) for start, end, matches in cuts if not matches]
+        return [text.cut(start, end) for start, end in _merge_cuts(cuts, behavior)]
+
+    return run
+
+
+def _read_behavior(step: _JsonReader, default: Any = _REQUIRED) -> str:
+    behavior: str = step.get("behavior", str, default=default)
+    if behavior not in _BEHAVIORS:
+        known = ", ".join(_BEHAVIORS)
+        raise step.error(f"expected one of {known}, got {_shorten(behavior)}", "behavior")
+    return behavior
+
+
+def _read_split(step: _JsonReader) -> _Step:
+    find, behavior = _read_finder(step), _read_behavior(step)
+    return _splits(find, behavior, step.get("invert", bool, default=False))
+
+
+class _Metaspace:
+    """Replaces spaces by a mark, puts one before the text if asked to, and cuts before marks."""
+
+    def __init__(self, step: _JsonReader) -> None:
+        self.mark = mark = step.get("replacement", str)
+        if len(mark) != 1:
+            raise step.error(f"expected one character, got {_shorten(mark)}", "replacement")
+        self._prepends = _prepend_scheme(step) == "always"
+        self.splits = step.get("split", bool, None, default=None) is not False
+        marks = re.compile(re.escape(mark))
+        self._cut = _splits(lambda text: map(re.Match.span, marks.finditer(text)), "MergedWithNext")
+
+    def marked(self, text: _StepText) -> _StepText:
+        """Do all but cut."""
+        text = _StepText(text.chars.replace(" ", self.mark), text.spans)
+        starts = text.chars.startswith(self.mark)
+        return _prepended(text, self.mark) if self._prepends and not starts else text
+
+    def __call__(self, text: _StepText) -> Iterable[_StepText]:
+        text = self.marked(text)
+        return cast("Iterable[_StepText]", self._cut(text)) if self.splits else [text]
+
+
+def _prepend_scheme(step: _JsonReader) -> str:
+    """Read when a Metaspace puts its mark before the text: always, first or never."""
+    old = step.get("add_prefix_space", bool, default=True)  # in older files
+    scheme: str = step.get("prepend_scheme", str, default="always" if old else "never")
+    if scheme not in ("always", "first", "never"):
+        raise step.error(
+            f"expected 'always', 'first' or 'never', got {_shorten(scheme)}", "prepend_scheme"
+        )
+    if not old and scheme != "never":  # HuggingFace rejects it, too
+        raise step.error(
+            f"{scheme!r} contradicts add_prefix_space, which is false", "prepend_scheme"
+        )
+    return scheme
+
+
+_METASPACE = (  # the last two in older files
+    "replacement:str prepend_scheme:str split:bool|null add_prefix_space:bool str_rep:str"
+)
+_PRE_TOKENIZER_MAKERS: _Makers = {
+    "Split": (_read_split, _KEYS["Split"]),
+    "Metaspace": (_Metaspace, _METASPACE),
+}
+
+# In all chains of decoders in use, a token's text depends on the token itself and on whether it is
+# first or last.  Only a Strip after a Fuse sees the whole text, and it trims the beginning.  So ids
+# are decoded one by one, which streaming needs.
+
+
+class _Place(NamedTuple):
+    """The position of a token among those decoded."""
+
+    first: bool
+    last: bool = False
+
+
+_Spelling = tuple[bytes, bool]  # how it is written; whether it is added, and not in the alphabet
+_TokenDecoder = Callable[[bytes, _Place], bytes]
+
+
+def _decode_replace(step: _JsonReader) -> _TokenDecoder:
+    pattern = step.child("pattern")
+    if pattern is None or "Regex" in pattern.data:
+        raise step.error("only {'String': ...} is supported in a decoder", "pattern")
+    _check_keys(pattern, "String:str")
+    old, new = pattern.get("String", str).encode(), step.get("content", str).encode()
+    if not old:
+        raise step.error("is empty", "pattern")
+    return lambda token, place: token.replace(old, new)
+
+
+_BYTE_TOKEN = re.compile(rb"<0x([0-9A-Fa-f]{2})>")
+_ONE_BY_ONE = "bpe_tokenizer.one_by_one"  # a handler of errors, for `bytes.decode`
+
+
+def _one_by_one(error: Any) -> tuple[str, int]:
+    """Replace one byte with U+FFFD, as SentencePiece does; then decoding goes on after it."""
+    return "\ufffd", error.start + 1
+
+
+codecs.register_error(_ONE_BY_ONE, _one_by_one)
+
+
+def _decode_byte_fallback(step: _JsonReader) -> _TokenDecoder:
+    def run(token: bytes, place: _Place) -> bytes:
+        found = _BYTE_TOKEN.fullmatch(token)
+        return bytes([int(found[1], 16)]) if found else token
+
+    return run
+
+
+def _decode_metaspace(step: _JsonReader) -> _TokenDecoder:
+    mark = step.get("replacement", str).encode()
+    drops = _prepend_scheme(step) != "never"
+    return lambda token, place: token.replace(mark, b"" if place.first and drops else b" ")
+
+
+def _decode_strip(step: _JsonReader) -> _TokenDecoder:
+    content, start, stop = _read_strip(step)
+
+    def run(token: bytes, place: _Place) -> bytes:
+        token = _strip_start(token, content, start)
+        return _strip_start(token[::-1], content[::-1], stop)[::-1]
+
+    return run
+
+
+def _read_strip(step: _JsonReader) -> tuple[bytes, int, int]:
+    content = step.get("content", str)
+    if len(content) != 1:
+        raise step.error(f"expected one character, got {_shorten(content)}", "content")
+    start, stop = step.get("start", int), step.get("stop", int)
+    for key, count in (("start", start), ("stop", stop)):
+        if count < 0:
+            raise step.error(f"expected the most characters to strip, 0 or more, got {count}", key)
+    return content.encode(), start, stop
+
+
+def _strip_start(token: bytes, content: bytes, times: int) -> bytes:
+    at = 0
+    while times and token.startswith(content, at):
+        at, times = at + len(content), times - 1
+    return token[at:]
+
+
+def _fuse(step: _JsonReader) -> _TokenDecoder:
+    return lambda token, place: token  # pieces are joined anyway
+
+
+_DECODER_MAKERS: _Makers = {
+    "Replace": (_decode_replace, "pattern:dict content:str"),
+    "ByteFallback": (_decode_byte_fallback, ""),
+    "Metaspace": (_decode_metaspace, _METASPACE),
+    "Strip": (_decode_strip, "content:str start:int stop:int"),
+    "Fuse": (_fuse, ""),
+}
+
+
+def _check_growth(steps: list[_JsonReader], name: str) -> None:
+    """Refuse steps that may make a text much longer; tools work out by how much they do."""
+    if len(steps) > 100:
+        raise steps[100].error(f"{len(steps)} {name}; the limit is 100")
+    for step in steps:
+        old = step.data.get("pattern", {}).get("String") or " "
+        if len(step.data.get("content", "")) > len(old) or len(step.data.get("prepend", "")) > 100:
+            _reader_of(f"a {step.data['type']} that inserts this much", step)
+
+
+class _Decoder:
+    """A chain of decoders; `has_bytes` if tokens such as <0xE4> are bytes."""
+
+    makers = _DECODER_MAKERS
+    check_growth = staticmethod(_check_growth)
+
+    def __init__(self, data: _JsonReader) -> None:
+        steps = list(_steps(data, "decoder"))
+        self._steps: list[tuple[str, _TokenDecoder]] = []
+        self._strip: tuple[bytes, int] | None = None  # from the start of the whole
+        self._finally: _TokenDecoder | None = None
+        self._joiner = b"" if steps else b" "
+        fused = False
+        for step in steps:
+            kind = step.get("type", str)
+            if kind == "Fuse":
+                fused = True
+            elif kind == "Strip" and fused and self._strip is None and self._finally is None:
+                content, start, stop = _read_strip(step)
+                if stop:
+                    raise step.error("is not supported after Fuse, only 0", "stop")
+                self._strip = content, start
+            elif kind == "Replace" and fused and self._finally is None:
+                self._finally = _decode_replace(step)
+                # NOTE: it runs on each piece, so that a character made of byte tokens stays, as in
+                # SentencePiece.  A longer text could be in two pieces.
+                if len(step.data["pattern"]["String"]) > 1:
+                    raise step.error("only one character is supported after Fuse", "pattern")
+            elif fused:
+                raise step.error(f"{_shorten(kind)} is not supported after Fuse", "type")
+            else:
+                self._steps.append((kind, _make_step(step, self.makers)))
+        self.has_bytes = any(kind == "ByteFallback" for kind, _ in self._steps)
+        self.check_growth(steps, "decoders")
+
+    def pieces(self, tokens: Iterable[_Spelling | None], unknown: bytes) -> Iterator[bytes]:
+        """Decode tokens as they come; None is an unknown one."""
+        pieces = (
+            (b"" if place.first else self._joiner) + self._decode(token, place, unknown)
+            for token, place in self._placed(tokens)
+        )
+        stripped = self._stripped(pieces) if self._strip else pieces
+        last = self._finally
+        if last is None:
+            return stripped
+        return (last(piece, _Place(first=False)) for piece in stripped)
+
+    def _placed(
+        self, tokens: Iterable[_Spelling | None]
+    ) -> Iterator[tuple[_Spelling | None, _Place]]:
+        first = True
+        for token in tokens:
+            yield token, _Place(first)
+            first = False
+
+    def _decode(self, token: _Spelling | None, place: _Place, unknown: bytes) -> bytes:
+        if token is None:
+            return unknown
+        written, added = token
+        for kind, step in self._steps:
+            if not (added and kind == "ByteLevel"):  # it is not written in bytes
+                written = step(written, place)
+        return written
+
+    def _stripped(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        content, left = self._strip or (b" ", 0)
+        for piece in pieces:
+            rest = _strip_start(piece, content, left)
+            left = left - (len(piece) - len(rest)) // len(content) if not rest else 0
+            yield rest
+
+
+_MAX_EFFORT = 4_000_000  # characters of added tokens, times normalizers; takes about 2 s
+
+
+class _Chain:
+    """The steps of a tokenizer.json, ready to run."""
+
+    makers: Mapping[str, _Makers] = {
+        "normalizer": _NORMALIZER_MAKERS,
+        "pre_tokenizer": _PRE_TOKENIZER_MAKERS,
+        "decoder": _DECODER_MAKERS,
+    }
+    options: Collection[str] = ("unk_token", "fuse_unk", "byte_fallback")  # of the model
+    decoder_class: type[_Decoder] = _Decoder
+    check_growth = staticmethod(_check_growth)
+
+    def __init__(self, data: _JsonReader) -> None:
+        for option, value in data.data.get("model", {}).items():
+            if value and option not in self.options:
+                _reader_of(f"a model with {option}", data, f"model.{option}")
+        normalizers = list(_steps(data, "normalizer"))
+        pre_tokenizers = list(_steps(data, "pre_tokenizer"))
+        both = self.makers["normalizer"], self.makers["pre_tokenizer"]
+        self._normalizers = [_make_step(step, both[0]) for step in normalizers]
+        self._pre_tokenizers = [_make_step(step, both[1]) for step in pre_tokenizers]
+        self.decoder = self.decoder_class(data)
+        self.check_growth([*normalizers, *pre_tokenizers], "normalizers and pre-tokenizers")
+        self.mark = ""  # the mark that a Metaspace puts before the very first text only
+        for i, step in enumerate(pre_tokenizers):
+            if step.data["type"] == "Metaspace" and _prepend_scheme(step) == "first":
+                if i or any(step.data["type"] == "Strip" for step in normalizers):
+                    raise step.error(
+                        "'first' is not supported after Strip or other pre-tokenizers",
+                        "prepend_scheme",
+                    )
+                self.mark = step.get("replacement", str)
+
+    def normalize(self, text: _StepText) -> _StepText:
+        """Run the normalizers."""
+        for step in self._normalizers:
+            text = step(text)
+        return text
+
+    def check_tokens(self, tokens: Iterable[AddedToken]) -> None:
+        """Raise a ValueError if normalizing these added tokens takes too long."""
+        texts = [token.content for token in tokens if token.normalized]
+        steps = len(self._normalizers)
+        if (sum(map(len, texts)) + 10 * len(texts)) * steps > _MAX_EFFORT:
+            raise ValueError(
+                f"{len(texts):,} added tokens with normalized=True, each to be changed by "
+                f"{steps:,} normalizers: more than any tokenizer in use needs"
+            )
+
+    def as_found(self, content: str) -> str:
+        """Return the form of an added token in normalized text."""
+        return self.normalize(_StepText(content)).chars
+
+    def pre_tokenize(self, text: _StepText) -> Iterable[_StepText]:
+        """Run the pre-tokenizers."""
+        pieces: Iterable[_StepText] = [text]
+        for step in self._pre_tokenizers:
+            pieces = [part for piece in pieces for part in step(piece) if part.chars]
+        return pieces
+
+    def cut(self, text: str) -> list[str]:
+        """Run the pre-tokenizers on text that needs no offsets."""
+        return [piece.chars for piece in self.pre_tokenize(_StepText(text))]
+
+
+class _ChainPipeline(_Pipeline):
+    """Prepares text with a chain of steps instead of a normal form."""
+
+    def __init__(self, chain: _Chain, tokens: Iterable[AddedToken]) -> None:
+        self._chain = chain
+        tokens = list(tokens)
+        super().__init__(_splitter(_UNCUT_PATTERN), None, False, tokens)
+        self.normalizes = True
+        normalized = (token for token in tokens if token.normalized)
+        self.normalized = _TokenFinder(normalized, chain.as_found)
+
+    def normalize(self, text: str) -> str:
+        return self._chain.normalize(_StepText(text)).chars
+
+    def align(self, text: str) -> tuple[str, _Spans]:
+        chars, spans = self._chain.normalize(_StepText(text, _Spans.whole(len(text))))
+        return chars, cast("_Spans", spans)
+
+    def prefixed(self, text: str, first: bool) -> str:
+        mark = self._chain.mark
+        return mark + text if mark and first and not text.startswith((" ", mark)) else text
+
+    def last_border(self, before: str, chunk: str) -> int | None:
+        return None  # a chain may depend on the whole text, so nothing is final before its end
+
+
+class _CharacterEncoder(_Encoder):
+    """A definition with components, ready to run."""
+
+    chain_class: type[_Chain] = _Chain
+
+    def __init__(self, definition: Definition) -> None:
+        components = definition.components or {}
+        self._definition = definition
+        self._chain = chain = self.chain_class(_JsonReader(components, Path()))
+        chain.check_tokens(definition.added)
+        options = components.get("model", {})
+        self._fuse_unk = bool(options.get("fuse_unk"))
+        self._byte_fallback = bool(options.get("byte_fallback"))
+        self._bare = len(options.get("continuing_subword_prefix") or "")  # not in a merged token
+        if chain.decoder.has_bytes:
+            self.replacing = _ONE_BY_ONE
+        self._vocab = {token.decode(): id_ for token, id_ in definition.vocab.items()}
+        self._written = written = {id_: token for token, id_ in self._vocab.items()}
+        self.tokens = {id_: token.encode() for id_, token in written.items()}
+        merges = self._list_merges()
+        self._ranks = _rank_pairs(merges)
+        self._merged = [
+            self._vocab[written[left] + written[right][self._bare :]] for left, right in merges
+        ]
+        self._whole = definition.vocab if definition.ignore_merges else {}
+        for token in definition.added:  # one found in normalized text decodes to its form there
+            found = chain.as_found(token.content) if token.normalized else token.content
+            self.tokens[token.id or 0] = found.encode()
+        self._as_text = {token.id for token in definition.added}
+        unknown = options.get("unk_token")
+        added = {token.content: token.id for token in definition.added}
+        self._unk_id = None
+        if unknown is not None:
+            self._unk_id = self._vocab.get(unknown, added.get(unknown))
+        self._bytes = [self._vocab.get(f"<0x{byte:02X}>") for byte in range(256)]
+        self._cache = _PretokenCache(self._encode_pretoken)
+
+    def _list_merges(self) -> Sequence[_Pair]:
+        return self._definition.merges
+
+    def pipeline(self, tokens: Iterable[AddedToken]) -> _Pipeline:
+        """Return the pipeline that finds these added tokens."""
+        return _ChainPipeline(self._chain, tokens)
+
+    def plain(self, pipeline: _Pipeline, method: str = "encode_plain") -> None:
+        """Leave all text to the pipeline: components change it."""
+
+    def _split(self, text: str) -> list[str]:
+        """Cut prepared text into pre-tokens."""
+        return self._chain.cut(text)
+
+    def _encode_pretoken(self, pretoken: bytes) -> list[int]:
+        whole = self._whole.get(pretoken)
+        if whole is not None:
+            return [whole]
+        return self._merge([id_ for id_, _ in self._symbols(pretoken.decode())])
+
+    def _spelled(self, pretoken: str) -> Sequence[str]:
+        """Return the tokens that the characters of a pre-token would be."""
+        return pretoken
+
+    def _symbols(self, pretoken: str) -> list[tuple[int, int]]:
+        """Return the (id, number of bytes) that merging starts from.
+
+        Source: tokenizers, models/bpe/model.rs, merge_word; like there, a run of unknown
+        characters waits until a known one comes.
+        """
+        symbols: list[tuple[int, int]] = []
+        waiting: list[tuple[int, int]] = []
+        for char, written in zip(pretoken, self._spelled(pretoken)):
+            size = len(char.encode())
+            id_ = self._vocab.get(written)
+            if id_ is not None:
+                symbols += [*waiting, (id_, size)]
+                waiting = []
+                continue
+            fallback = self._in_bytes(written)
+            if fallback:
+                symbols += [(byte_id, 1) for byte_id in fallback]
+            elif self._unk_id is not None:
+                if waiting and self._fuse_unk:
+                    size += waiting.pop()[1]
+                symbols += waiting
+                waiting = [(self._unk_id, size)]
+        return symbols + waiting
+
+    def _in_bytes(self, written: str) -> list[int]:
+        """Return the ids of a character's bytes; none without byte fallback."""
+        ids = [self._bytes[byte] for byte in written.encode()] if self._byte_fallback else []
+        return [] if None in ids else cast("list[int]", ids)
+
+    def unknown(self) -> str:
+        """Describe the symbols of ordinary text without a token, and their fate; "" if none.
+
+        Ordinary text is printable ASCII, tab and newline; if text is cut into bytes, it is every
+        byte of any UTF-8 text.
+        """
+        missing: dict[str, None] = {}
+        found_first = {token.content for token in self._definition.added if not token.special}
+        for char in (char for char in self._ordinary() if char not in found_first):
+            for piece in self._chain.cut(self._chain.normalize(_StepText(char * 3)).chars):
+                for written in self._spelled(piece) if piece.encode() not in self._whole else ():
+                    has_id = self._vocab.get(written) in self.tokens
+                    if not has_id and not self._in_bytes(written):
+                        missing[written] = None
+        if not missing:
+            return ""
+        shown = ", ".join(map(self._show, itertools.islice(missing, 10)))
+        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+        fate = "is dropped"
+        if self._unk_id is not None:
+            fate = f"becomes {self.tokens[self._unk_id].decode()!r}"
+        return f"no token for these characters of ordinary text: {shown}{more}; each {fate}"
+
+    def _ordinary(self) -> Iterable[str]:
+        return map(chr, [*range(0x20, 0x7F), 0x09, 0x0A])
+
+    def _show(self, written: str) -> str:
+        """Show a symbol that has no token."""
+        return repr(written)
+
+    def encode_aligned(
+        self, text: str, spans: _Spans, known: list[int] | None = None
+    ) -> tuple[list[int], list[_Span]]:
+        """Encode as `encode` does, and return the spans of tokens; `known` are ids it gave."""
+        if known is None:
+            _utf8_length(text)  # raises for a lone surrogate, with its place
+        ids: list[int] = []
+        offsets: list[_Span] = []
+        for piece in self._chain.pre_tokenize(_StepText(text, spans)):
+            new = list(self._cache[piece.chars])
+            ids += new
+            offsets += self._places(piece, new)
+        return ids, offsets
+
+    def _places(self, piece: _StepText, ids: list[int]) -> Iterator[_Span]:
+        """Return the places of one pre-token's tokens."""
+        spans = piece.spans or _Spans.whole(0)
+        char_of_byte = [i for i, char in enumerate(piece.chars) for _ in char.encode()]
+        if len(ids) == 1 and self._whole.get(piece.chars.encode()) == ids[0]:
+            yield spans[0][0], spans[-1][1]
+            return
+        symbols = iter(self._symbols(piece.chars))
+        start = 0
+        for id_ in ids:
+            part, size = next(symbols)
+            written = self._written.get(part, "")
+            while part != id_ and written != self._written[id_]:
+                part, more = next(symbols)
+                written += self._written[part][self._bare :]
+                size += more
+            if not size:  # the marker at the end of a word
+                yield spans[-1][1], spans[-1][1]
+                return
+            end = start + size  # NOTE: bytes of a suffix may have become tokens too
+            first, last = (char_of_byte[min(at, len(char_of_byte) - 1)] for at in (start, end - 1))
+            yield spans[first][0], spans[last][1]
+            start = end
+
+    def decode(self, ids: Any, errors: str) -> bytes:
+        """Join the bytes of tokens; `errors` handles unknown ids."""
+        return b"".join(self.decode_pieces(_plain_ids(ids), errors))
+
+    def decode_pieces(self, ids: Iterable[int], errors: str) -> Iterator[bytes]:
+        """Decode as `decode` does, piece by piece, as the ids arrive."""
+        unknown = "\ufffd".encode() if errors == "replace" else b""
+        return self._chain.decoder.pieces(self._known(ids, errors), unknown)
+
+    def _spelling(self, id_: int) -> _Spelling:
+        return self.tokens[id_], id_ in self._as_text
+
+    def _known(self, ids: Iterable[int], errors: str) -> Iterator[_Spelling | None]:
+        for id_ in ids:
+            if id_ in self.tokens:
+                yield self._spelling(id_)
+            elif errors == "strict":
+                _decode_ids([id_], self.tokens, errors)  # raises
+            elif errors == "replace":
+                yield None
+
+
+def _make_encoder(definition: Definition) -> _Encoder:
+    if definition.components is None:
+        return _engine.encoder(definition)
+    make = _tools("formats.components").ComponentEncoder if _WITH_TOOLS else _CharacterEncoder
+    return cast("_Encoder", make(definition))
+
+
+_MODEL_OPTIONS = (
+    *("unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback"),
+)
+
+
+def _read_components(
+    data: _JsonReader,
+    ids: Mapping[str, int],
+    special: Container[str],
+    chain_class: type[_Chain] = _Chain,
+) -> dict[str, Any]:
+    """Return the components of a tokenizer.json; raise for one that can't be run here.
+
+    Args:
+        data: the file.
+        ids: its tokens, without added ones.
+        special: tokens that never match a character of text.
+        chain_class: runs the components.
+
+    Returns:
+        Fields of a `Definition`: vocab, split_pattern, normalizer and components.
+    """
+    for field, makers in chain_class.makers.items():
+        for step in _steps(data, field):
+            _check_keys(step, "type:str " + _maker_of(step, makers)[1])
+    components = {field: data.data.get(field) for field in chain_class.makers}
+    model = data.child("model")
+    options: dict[str, Any] = {}
+    for option in _MODEL_OPTIONS if model else ():
+        kind = str if option.endswith(("token", "prefix", "suffix")) else bool
+        options[option] = model and model.get(option, kind, None, default=None)
+    unknown = options.get("unk_token")
+    if model and unknown is not None and unknown not in model.data["vocab"]:
+        raise model.error(f"{_shorten(unknown)} is not in model.vocab", "unk_token")
+    components["model"] = options
+    if _has_surrogate(json.dumps(components, ensure_ascii=False)):
+        raise data.error("a component contains a lone surrogate, which isn't a character")
+    chain_class(_JsonReader(components, data.path, data.field))
+    vocab = {t.encode(): i for t, i in ids.items() if len(t) > 1 or t not in special}
+    return {"vocab": vocab, "split_pattern": "", "normalizer": None, "components": components}
 
 
 # -- The files beside it ------------------------------------------------------
@@ -3342,13 +4218,16 @@ def _offsets(
 ) -> list[_Span]:
     """Return the span of characters that each of a text's ids covers."""
     given, encoder = tokenizer._definition, tokenizer._encoder
-    trims = trims and given.trim_offsets
-    if tokenizer._is_plain(text, allowed) and not trims:
+    if trims and given.trim_offsets:
+        tools = _tools("support.offsets", "offsets without the white space at a token's ends")
+        return cast("list[_Span]", tools.trimmed_offsets(tokenizer, text, allowed, record))
+    if tokenizer._is_plain(text, allowed):
         return encoder.places(text, record or encoder.encode(text))
     moved = given.prefix_space or _engine.normalize(text, given.normalizer) is not text
-    if trims or moved or given.components:
-        tools = _tools("support.offsets", "offsets of text that is changed, or trimmed,")
-        return cast("list[_Span]", tools.offsets(tokenizer, text, allowed, trims, record))
+    if moved or given.components:
+        parts = [(part, spans) for part, spans, _ in _aligned(tokenizer._pipeline(allowed), text)]
+        is_whole = type(record) is tuple and [type(part) for part, _ in parts] == [str]
+        return _encode_aligned(encoder, parts, [*record] if is_whole else None)[1]
     places: list[_Span] = []
     for part, start, end in tokenizer._pipeline(allowed).parts(text):
         inner = [(0, end - start)]
@@ -3356,6 +4235,55 @@ def _offsets(
             inner = encoder.places(part, encoder.encode(part))
         places += [(start + a, start + b) for a, b in inner]
     return places
+
+
+def _aligned(
+    pipeline: _Pipeline, text: str, matches: Iterable[_Match] | None = None, first: bool = True
+) -> Iterator[tuple[str | AddedToken, Sequence[_Span], str]]:
+    """Cut text as `pipeline.parts` does, with the span of each character of a part.
+
+    The last in each tuple is the part as it is in normalized text.
+    """
+    matches = pipeline.raw.find(text) if matches is None else matches
+    for start, end, token in _text_between(matches, len(text)):
+        if token:
+            yield token, [(start, end)], text[start:end]
+            continue
+        whole, spans = pipeline.align(text[start:end])
+        if start:
+            spans = spans.moved(start)
+        inner = pipeline.normalized.find(whole) if pipeline.normalized.tokens else ()
+        for begin, stop, token in _text_between(inner, len(whole)):
+            places = spans[begin:stop]
+            if token:
+                yield token, [(places[0][0], places[-1][1])], whole[begin:stop]
+                continue
+            part = pipeline.prefixed(whole[begin:stop], first and start == begin == 0)
+            lead = len(part) - len(places)  # a prefix maps to the first character
+            if lead:
+                places = _Spans.joined([[*places[:1]] * lead, places])
+            yield part, places, part
+
+
+def _encode_aligned(
+    encoder: _Encoder,
+    parts: Iterable[tuple[str | AddedToken, Sequence[_Span]]],
+    known: list[int] | None = None,
+) -> tuple[list[int], list[_Span]]:
+    """Encode the parts of a text, and find the span of each token.
+
+    `known` may be the ids of the only part, which is text.
+    """
+    ids: list[int] = []
+    offsets: list[_Span] = []
+    for part, spans in parts:
+        if isinstance(part, AddedToken):
+            new, places = [cast("int", part.id)], [*spans]
+        else:
+            new, places = encoder.encode_aligned(part, cast("_Spans", spans), known)
+        ids += new
+        offsets += places
+    return ids, offsets
 
 
 class _PaddedRow(list[int]):
@@ -6368,9 +7296,7 @@ class BPETokenizer:
         """Adopt a definition and build its tables; new special tokens take free roles by name."""
         if sum(len(token.content) for token in definition.added) > _MAX_ADDED_LENGTH:
             raise ValueError(f"the added tokens have more than {_MAX_ADDED_LENGTH:,} characters")
-        of_tools = definition.components is not None
-        make = _tools("formats.components").ComponentEncoder if of_tools else _engine.encoder
-        self._encoder = encoder = cast("_Encoder", make(definition))
+        self._encoder = encoder = _make_encoder(definition)
         self._definition = definition = encoder._definition
         self._added = {token.content: token for token in definition.added}
         self._special = frozenset(token.content for token in definition.added if token.special)
@@ -6380,7 +7306,8 @@ class BPETokenizer:
         contents, write = self._contents, definition.write
         self._shown = _engine.shown(lambda i: contents.get(i) or write(tokens[i]), self.max_id + 1)
         # Without added tokens to find, text only needs normalization.
-        plain = not (of_tools or definition.prefix_space or _recognized(definition, _NONE))
+        changes = definition.components is not None or definition.prefix_space
+        plain = not (changes or _recognized(definition, _NONE))
         self._encode_plain = encoder.encode_plain if plain else None
         cached = functools.lru_cache(64)
         pipeline = cached(lambda allowed: encoder.pipeline(_recognized(definition, allowed)))
@@ -7295,7 +8222,7 @@ class BPETokenizer:
         """The sha256 of everything that decides the ids, in hexadecimal."""
         pattern = (now := self._now)._definition.split_pattern
         with contextlib.suppress(ValueError):  # the saved form, if any, survives a save
-            pattern = _to_oniguruma(pattern)
+            pattern = _to_oniguruma(pattern) if pattern else ""
         made = dataclasses.replace(now._definition, split_pattern=pattern, template=now._around)
         return hashlib.sha256(_pack(made)).hexdigest()
 

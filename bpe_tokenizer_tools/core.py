@@ -113,6 +113,9 @@ MAX_ID = bpe_tokenizer._MAX_ID
 Encoder = bpe_tokenizer._Encoder
 PretokenCache = bpe_tokenizer._PretokenCache
 encode_parts = bpe_tokenizer._encode_parts
+aligned = bpe_tokenizer._aligned
+encode_aligned = bpe_tokenizer._encode_aligned
+Spans = bpe_tokenizer._Spans
 rank_pairs = bpe_tokenizer._rank_pairs
 merge_by_scanning = bpe_tokenizer._merge_by_scanning
 merge_by_heap = bpe_tokenizer._merge_by_heap
@@ -170,6 +173,28 @@ post_processor_json = bpe_tokenizer._post_processor_json
 pre_tokenizer_json = bpe_tokenizer._pre_tokenizer_json
 rebuild = bpe_tokenizer._rebuild
 read_parts = bpe_tokenizer._read_parts
+
+# BPE over characters
+Text = bpe_tokenizer._StepText
+Find = bpe_tokenizer._Find
+Makers = bpe_tokenizer._Makers
+prepended = bpe_tokenizer._prepended
+splits = bpe_tokenizer._splits
+read_behavior = bpe_tokenizer._read_behavior
+read_split = bpe_tokenizer._read_split
+Metaspace = bpe_tokenizer._Metaspace
+NORMALIZER_MAKERS = bpe_tokenizer._NORMALIZER_MAKERS
+PRE_TOKENIZER_MAKERS = bpe_tokenizer._PRE_TOKENIZER_MAKERS
+DECODER_MAKERS = bpe_tokenizer._DECODER_MAKERS
+Place = bpe_tokenizer._Place
+Spelling = bpe_tokenizer._Spelling
+ONE_BY_ONE = bpe_tokenizer._ONE_BY_ONE
+strip_start = bpe_tokenizer._strip_start
+Decoder = bpe_tokenizer._Decoder
+Chain = bpe_tokenizer._Chain
+CharacterEncoder = bpe_tokenizer._CharacterEncoder
+MODEL_OPTIONS = bpe_tokenizer._MODEL_OPTIONS
+read_components = bpe_tokenizer._read_components
 
 # Conversations
 CHAT_ROLES = bpe_tokenizer._CHAT_ROLES

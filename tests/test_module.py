@@ -35,7 +35,7 @@ TREE = ast.parse("\n".join(LINES))
 
 LONGEST_FUNCTION = 60  # lines of body, docstring aside
 LONG_FUNCTIONS: set[str] = set()  # those that may be longer, three at most
-LONGEST_MODULE = 6_500  # lines: the design says about 6,000; move things out rather than fill it
+LONGEST_MODULE = 8_000  # lines: no limit, but a reason to look at what could be simpler
 
 # Packages that features need, each imported where it is used and nowhere else.
 OPTIONAL = (

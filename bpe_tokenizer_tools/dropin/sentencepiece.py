@@ -28,7 +28,6 @@ from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import files_within, format_of, read_parts
 from bpe_tokenizer_tools.formats import sentencepiece as reader
-from bpe_tokenizer_tools.formats.components import ONE_BY_ONE
 from bpe_tokenizer_tools.support import offsets
 
 _library: Any = None
@@ -225,7 +224,7 @@ class _Vocabulary:
             if id_ >= 0 and self.types[id_] == reader.BYTE:
                 raw.append(int(piece[3:5], 16))
                 continue
-            for char in raw.decode("utf-8", ONE_BY_ONE):  # the last byte of a character covers it
+            for char in raw.decode("utf-8", core.ONE_BY_ONE):  # its last byte covers a character
                 n = len(char.encode()) if char != "\ufffd" else _n_replaced(raw)
                 surfaces += [""] * (n - 1) + [char]
                 del raw[:n]

@@ -1,7 +1,7 @@
 """Every BPE of HuggingFace's tokenizer.json, run as `tokenizers` runs it.
 
-The core of this library knows one form: bytes, cut by one pattern.  Other tokenizers are
-chains of components, and this module runs them:
+The core of this library knows byte-level BPE, cut by one pattern, and the chains of Llama 2,
+Mistral and Gemma, which merge characters.  This module adds all other steps of such chains:
 
     text -> normalizer -> pre_tokenizer -> BPE over characters -> ids
     ids  -> decoder -> text
@@ -17,21 +17,19 @@ that names it.
 
 from __future__ import annotations
 
-import codecs
 import functools
 import itertools
-import json
 import operator
 import re
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import regex
 
 import bpe_tokenizer
-from bpe_tokenizer import GPT2_SPLIT_PATTERN, AddedToken, Definition
+from bpe_tokenizer import GPT2_SPLIT_PATTERN, Definition
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import component_twin, growth
 from bpe_tokenizer_tools.patterns import algebra, timeouts
@@ -39,34 +37,24 @@ from bpe_tokenizer_tools.patterns.families import FAMILIES, steps_of
 from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP
 from bpe_tokenizer_tools.patterns.oniguruma import Parser, from_oniguruma
 from bpe_tokenizer_tools.patterns.other_unicode import MARK, NUMBER, PUNCTUATION, lower
-from bpe_tokenizer_tools.support.offsets import Span, Spans, align, encode
+from bpe_tokenizer_tools.support.offsets import Span, Spans, align
 
 __all__ = [
     "ComponentEncoder",
+    "check_writable",
     "read_components",
+    "read_finder",
     "read_pattern",
     "read_post_processor",
-    "writable",
 ]
 
 
-class Text(NamedTuple):
-    """Text in the chain, and where each of its characters comes from.
-
-    `spans` is None if nobody needs it; then steps leave it alone.
-    """
-
-    chars: str
-    spans: Spans | None = None
-
-    def cut(self, start: int, end: int) -> Text:
-        """Return a part of it."""
-        return Text(self.chars[start:end], None if self.spans is None else self.spans[start:end])
+Text = core.Text
 
 
 # -- Patterns -----------------------------------------------------------------
 
-Find = Callable[[str], Iterable[Span]]  # where a pattern matches in a text
+Find = core.Find
 
 
 def _finder(pattern: str) -> Find:
@@ -131,6 +119,11 @@ def read_pattern(step: core.JsonReader) -> str:
     return found
 
 
+def read_finder(step: core.JsonReader) -> Find:
+    """Read the pattern of a step, and find its matches."""
+    return _finder(read_pattern(step))
+
+
 # -- Normalizers --------------------------------------------------------------
 
 Normalizer = Callable[[Text], Text]
@@ -184,33 +177,6 @@ def _strip(step: core.JsonReader) -> Normalizer:
     return run
 
 
-def _replace(step: core.JsonReader) -> Normalizer:
-    find = _finder(read_pattern(step))
-    content = step.get("content", str)
-    literal = step.data["pattern"].get("String")
-
-    def run(text: Text) -> Text:
-        if not text.chars:  # nothing matches there, not even an empty pattern
-            return text
-        if literal and (text.spans is None or len(literal) == len(content) == 1):  # much faster
-            return Text(text.chars.replace(literal, content), text.spans)
-        parts: list[str] = []
-        spans: list[Iterable[Span]] = []
-        done = 0
-        for start, end in find(text.chars):
-            parts += text.chars[done:start], content
-            if text.spans is not None:  # new characters map to the last one replaced
-                last = text.spans[end - 1] if end else (0, 0)
-                spans += text.spans[done:start], [last] * len(content)
-            done = end
-        if not parts:
-            return text
-        parts.append(text.chars[done:])
-        return Text("".join(parts), text.spans and Spans.joined([*spans, text.spans[done:]]))
-
-    return run
-
-
 def _bytes_as_characters(step: core.JsonReader) -> Normalizer:
     return _by_character(_byte_chars)
 
@@ -223,18 +189,6 @@ def _may_insert(step: core.JsonReader) -> bool:
     if "String" in pattern:
         return not pattern["String"]
     return algebra.may_be_empty(Parser(pattern["Regex"], oniguruma=True).parse())
-
-
-def _prepended(text: Text, prefix: str) -> Text:
-    spans = text.spans and Spans.joined([[text.spans[0]] * len(prefix), text.spans])
-    return Text(prefix + text.chars, spans)
-
-
-def _prepend(step: core.JsonReader) -> Normalizer:
-    prefix = step.get("prepend", str)
-    if not prefix:  # tokenizers gives wrong offsets, or panics in the next normalizer
-        raise step.error("is empty, which tokenizers can't run; remove this normalizer", "prepend")
-    return lambda text: _prepended(text, prefix) if text.chars else text
 
 
 def _sentencepiece(step: core.JsonReader) -> Normalizer:
@@ -250,7 +204,7 @@ def _sentencepiece(step: core.JsonReader) -> Normalizer:
             return Text(normalizer(text.chars))
         prefix = normalizer.prefix_of(text.chars)
         if prefix is not None:
-            return _prepended(Text(normalizer(text.chars)[len(prefix) :], text.spans), prefix)
+            return core.prepended(Text(normalizer(text.chars)[len(prefix) :], text.spans), prefix)
         chars, origin = normalizer.align(text.chars)
         places = [*text.spans, (text.spans[-1][1],) * 2] if text.spans else [(0, 0)]
         spans = [(places[a][0], places[max(a, b - 1)][1]) for a, b in origin]
@@ -260,13 +214,12 @@ def _sentencepiece(step: core.JsonReader) -> Normalizer:
 
 
 # The maker of each, and its keys other than "type" with their types.
-_NORMALIZERS: dict[str, tuple[Callable[[core.JsonReader], Normalizer], str]] = {
+_NORMALIZERS: core.Makers = {
     **dict.fromkeys(core.NORMALIZERS, (_unicode_form, "")),
     "Lowercase": (_lowercase, ""),
     "StripAccents": (_strip_accents, ""),
     "Strip": (_strip, "strip_left:bool strip_right:bool"),
-    "Replace": (_replace, "pattern:dict content:str"),
-    "Prepend": (_prepend, "prepend:str"),
+    **core.NORMALIZER_MAKERS,
     "ByteLevel": (_bytes_as_characters, ""),
     "SentencePiece": (  # this library's own
         _sentencepiece,
@@ -280,59 +233,7 @@ _NORMALIZERS: dict[str, tuple[Callable[[core.JsonReader], Normalizer], str]] = {
 # Each one cuts a piece of text into pieces.
 
 PreTokenizer = Callable[[Text], Iterable[Text]]
-_BEHAVIORS = ("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous")
-
-
-def _cuts(text: str, find: Find, invert: bool) -> list[tuple[int, int, bool]]:
-    """List the (start, end, matches) that make up a text."""
-    cuts: list[tuple[int, int, bool]] = []
-    done = 0
-    for start, end in find(text):
-        if start > done:
-            cuts.append((done, start, invert))
-        cuts.append((start, end, not invert))
-        done = end
-    if done < len(text):
-        cuts.append((done, len(text), invert))
-    return cuts
-
-
-def _merged(cuts: list[tuple[int, int, bool]], behavior: str) -> Iterator[Span]:
-    """Join cuts as a behavior asks."""
-    if behavior == "MergedWithNext":
-        mirrored = [(-end, -start, matches) for start, end, matches in reversed(cuts)]
-        joined = list(_merged(mirrored, "MergedWithPrevious"))
-        yield from ((-end, -start) for start, end in reversed(joined))
-        return
-    current: list[int] = []
-    before = False
-    for start, end, matches in cuts:
-        joins = (
-            matches == before
-            if behavior == "Contiguous"
-            else behavior == "MergedWithPrevious" and matches and not before
-        )
-        if current and joins:
-            current[1] = end
-        else:
-            if current:
-                yield current[0], current[1]
-            current = [start, end]
-        before = matches
-    if current:
-        yield current[0], current[1]
-
-
-def _splits(find: Find, behavior: str, invert: bool = False) -> PreTokenizer:
-    """Make a pre-tokenizer from a pattern and the behavior at its matches."""
-
-    def run(text: Text) -> Iterable[Text]:
-        cuts = _cuts(text.chars, find, invert)
-        if behavior == "Removed":
-            return [text.cut(start, end) for start, end, matches in cuts if not matches]
-        return [text.cut(start, end) for start, end in _merged(cuts, behavior)]
-
-    return run
+_splits = core.splits
 
 
 class _Isolated:
@@ -348,21 +249,12 @@ class _Isolated:
         return [text.cut(start, end) for start, end in itertools.pairwise(ends)]
 
 
-def _read_behavior(step: core.JsonReader, default: Any = core.REQUIRED) -> str:
-    behavior: str = step.get("behavior", str, default=default)
-    if behavior not in _BEHAVIORS:
-        known = ", ".join(_BEHAVIORS)
-        raise step.error(f"expected one of {known}, got {core.shorten(behavior)}", "behavior")
-    return behavior
-
-
 def _split(step: core.JsonReader) -> PreTokenizer:
-    pattern = read_pattern(step)
-    behavior = _read_behavior(step)
-    invert = step.get("invert", bool, default=False)
-    if behavior == "Isolated":
-        return _Isolated(pattern)
-    return _splits(_finder(pattern), behavior, invert)
+    if core.read_behavior(step) == "Isolated":
+        step.get("invert", bool, default=False)
+        return _Isolated(read_pattern(step))
+    made: PreTokenizer = core.read_split(step)
+    return made
 
 
 def _digits(step: core.JsonReader) -> PreTokenizer:
@@ -371,7 +263,7 @@ def _digits(step: core.JsonReader) -> PreTokenizer:
 
 
 def _punctuation(step: core.JsonReader) -> PreTokenizer:
-    return _splits(_finder(PUNCTUATION), _read_behavior(step, default="Isolated"))
+    return _splits(_finder(PUNCTUATION), core.read_behavior(step, default="Isolated"))
 
 
 def _whitespace(step: core.JsonReader) -> PreTokenizer:
@@ -409,7 +301,7 @@ class _ByteLevel:
 
     def __call__(self, text: Text) -> Iterable[Text]:
         if self._prefix and not text.chars.startswith(" "):
-            text = _prepended(text, " ")
+            text = core.prepended(text, " ")
         for part in self._cut(text):
             lengths = (len(char.encode()) for char in part.chars)
             yield Text(_byte_chars(part.chars), part.spans and part.spans.repeated(lengths))
@@ -420,48 +312,8 @@ def _byte_chars(text: str) -> str:
     return core.to_printable(text.encode())
 
 
-class _Metaspace:
-    """Replaces spaces by a mark, puts one before the text if asked to, and cuts before marks."""
-
-    def __init__(self, step: core.JsonReader) -> None:
-        self._mark = mark = step.get("replacement", str)
-        if len(mark) != 1:
-            raise step.error(f"expected one character, got {core.shorten(mark)}", "replacement")
-        self._prepends = _prepend_scheme(step) == "always"
-        split = step.get("split", bool, None, default=None) is not False
-        self._cut = _splits(_finder(re.escape(mark)), "MergedWithNext") if split else None
-        self.cuts_before_space = split and mark == component_twin.SPACE
-
-    def marked(self, text: Text) -> Text:
-        """Do all but cut."""
-        text = Text(text.chars.replace(" ", self._mark), text.spans)
-        starts = text.chars.startswith(self._mark)
-        return _prepended(text, self._mark) if self._prepends and not starts else text
-
-    def __call__(self, text: Text) -> Iterable[Text]:
-        text = self.marked(text)
-        return self._cut(text) if self._cut else [text]
-
-
-def _prepend_scheme(step: core.JsonReader) -> str:
-    """Read when a Metaspace puts its mark before the text: always, first or never."""
-    old = step.get("add_prefix_space", bool, default=True)  # in older files
-    scheme: str = step.get("prepend_scheme", str, default="always" if old else "never")
-    if scheme not in ("always", "first", "never"):
-        raise step.error(
-            f"expected 'always', 'first' or 'never', got {core.shorten(scheme)}", "prepend_scheme"
-        )
-    if not old and scheme != "never":  # HuggingFace rejects it, too
-        raise step.error(
-            f"{scheme!r} contradicts add_prefix_space, which is false", "prepend_scheme"
-        )
-    return scheme
-
-
-_METASPACE = (  # the last two in older files
-    "replacement:str prepend_scheme:str split:bool|null add_prefix_space:bool str_rep:str"
-)
-_PRE_TOKENIZERS: dict[str, tuple[Callable[[core.JsonReader], PreTokenizer], str]] = {
+_PRE_TOKENIZERS: core.Makers = {
+    **core.PRE_TOKENIZER_MAKERS,
     "ByteLevel": (_byte_level, core.KEYS["ByteLevel"]),
     "Split": (_split, core.KEYS["Split"]),
     "Digits": (_digits, "individual_digits:bool"),
@@ -469,24 +321,13 @@ _PRE_TOKENIZERS: dict[str, tuple[Callable[[core.JsonReader], PreTokenizer], str]
     "Whitespace": (_whitespace, ""),
     "WhitespaceSplit": (_whitespace_split, ""),
     "CharDelimiterSplit": (_char_delimiter_split, "delimiter:str"),
-    "Metaspace": (_Metaspace, _METASPACE),
 }
 
 
 # -- Decoders -----------------------------------------------------------------
-# A chain of decoders works on the list of tokens.  In all chains in use, a token's text depends
-# on the token itself and on whether it is first or last.  Only a Strip after a Fuse sees the
-# whole text, and it trims the beginning.  So ids are decoded one by one, which streaming needs.
 
-
-class Place(NamedTuple):
-    """The position of a token among those decoded."""
-
-    first: bool
-    last: bool
-
-
-Spelling = tuple[bytes, bool]  # how it is written; whether it is added, and not in the alphabet
+Place = core.Place
+Spelling = core.Spelling
 TokenDecoder = Callable[[bytes, Place], bytes]
 
 
@@ -499,158 +340,38 @@ def _decode_byte_level(step: core.JsonReader) -> TokenDecoder:
     return lambda token, place: convert(token)
 
 
-def _decode_replace(step: core.JsonReader) -> TokenDecoder:
-    pattern = step.child("pattern")
-    if pattern is None or "Regex" in pattern.data:
-        raise step.error("only {'String': ...} is supported in a decoder", "pattern")
-    core.check_keys(pattern, "String:str")
-    old, new = pattern.get("String", str).encode(), step.get("content", str).encode()
-    if not old:
-        raise step.error("is empty", "pattern")
-    return lambda token, place: token.replace(old, new)
-
-
-_BYTE_TOKEN = re.compile(rb"<0x([0-9A-Fa-f]{2})>")
-ONE_BY_ONE = "bpe_tokenizer.one_by_one"  # a handler of errors, for `bytes.decode`
-
-
-def _one_by_one(error: Any) -> tuple[str, int]:
-    """Replace one byte with U+FFFD, as SentencePiece does; then decoding goes on after it."""
-    return "\ufffd", error.start + 1
-
-
-codecs.register_error(ONE_BY_ONE, _one_by_one)
-
-
-def _decode_byte_fallback(step: core.JsonReader) -> TokenDecoder:
-    def run(token: bytes, place: Place) -> bytes:
-        found = _BYTE_TOKEN.fullmatch(token)
-        return bytes([int(found[1], 16)]) if found else token
-
-    return run
-
-
-def _decode_metaspace(step: core.JsonReader) -> TokenDecoder:
-    mark = step.get("replacement", str).encode()
-    drops = _prepend_scheme(step) != "never"
-    return lambda token, place: token.replace(mark, b"" if place.first and drops else b" ")
-
-
 def _decode_bpe(step: core.JsonReader) -> TokenDecoder:
     suffix = step.get("suffix", str, default="</w>").encode()
     return lambda token, place: token.replace(suffix, b"" if place.last else b" ")
 
 
-def _decode_strip(step: core.JsonReader) -> TokenDecoder:
-    content, start, stop = _read_strip(step)
-
-    def run(token: bytes, place: Place) -> bytes:
-        token = _strip_start(token, content, start)
-        return _strip_start(token[::-1], content[::-1], stop)[::-1]
-
-    return run
-
-
-def _read_strip(step: core.JsonReader) -> tuple[bytes, int, int]:
-    content = step.get("content", str)
-    if len(content) != 1:
-        raise step.error(f"expected one character, got {core.shorten(content)}", "content")
-    start, stop = step.get("start", int), step.get("stop", int)
-    for key, count in (("start", start), ("stop", stop)):
-        if count < 0:
-            raise step.error(f"expected the most characters to strip, 0 or more, got {count}", key)
-    return content.encode(), start, stop
-
-
-def _strip_start(token: bytes, content: bytes, times: int) -> bytes:
-    at = 0
-    while times and token.startswith(content, at):
-        at, times = at + len(content), times - 1
-    return token[at:]
-
-
-def _fuse(step: core.JsonReader) -> TokenDecoder:
-    return lambda token, place: token  # pieces are joined anyway
-
-
-_DECODERS: dict[str, tuple[Callable[[core.JsonReader], TokenDecoder], str]] = {
+_DECODERS: core.Makers = {
+    **core.DECODER_MAKERS,
     "ByteLevel": (_decode_byte_level, core.KEYS["ByteLevel"]),
-    "Replace": (_decode_replace, "pattern:dict content:str"),
-    "ByteFallback": (_decode_byte_fallback, ""),
-    "Metaspace": (_decode_metaspace, _METASPACE),
     "BPEDecoder": (_decode_bpe, "suffix:str"),
-    "Strip": (_decode_strip, "content:str start:int stop:int"),
-    "Fuse": (_fuse, ""),
 }
 
 
-class Decoder:
-    """A chain of decoders.
+def _check_growth(steps: list[core.JsonReader], name: str) -> None:
+    growth.check([(step, _may_insert(step)) for step in steps], name)
+
+
+class Decoder(core.Decoder):
+    """A chain of decoders, which can also decode the first tokens apart from the others.
 
     Attributes:
         looks_ahead: whether the last token is decoded differently.
-        has_bytes: whether tokens such as <0xE4> are bytes.
     """
 
+    makers = _DECODERS
+    check_growth = staticmethod(_check_growth)
+
     def __init__(self, data: core.JsonReader) -> None:
-        steps = list(core.steps(data, "decoder"))
-        self._steps: list[tuple[str, TokenDecoder]] = []
-        self._strip: tuple[bytes, int] | None = None  # from the start of the whole
-        self._finally: TokenDecoder | None = None
-        self._joiner = b"" if steps else b" "
-        self.looks_ahead = False
-        fused = False
-        for step in steps:
-            kind = step.get("type", str)
-            if kind == "Fuse":
-                fused = True
-            elif kind == "Strip" and fused and self._strip is None and self._finally is None:
-                content, start, stop = _read_strip(step)
-                if stop:
-                    raise step.error("is not supported after Fuse, only 0", "stop")
-                self._strip = content, start
-            elif kind == "Replace" and fused and self._finally is None:
-                self._finally = _decode_replace(step)
-                # NOTE: it runs on each piece, so that a character made of byte tokens stays, as in
-                # SentencePiece.  A longer text could be in two pieces.
-                if len(step.data["pattern"]["String"]) > 1:
-                    raise step.error("only one character is supported after Fuse", "pattern")
-            elif fused:
-                raise step.error(f"{core.shorten(kind)} is not supported after Fuse", "type")
-            else:
-                self._steps.append((kind, _made(step, _DECODERS)))
-                self.looks_ahead = self.looks_ahead or kind == "BPEDecoder"
-        self.has_bytes = any(kind == "ByteFallback" for kind, _ in self._steps)
-        growth.check([(step, False) for step in steps], "decoders")
+        super().__init__(data)
+        self.looks_ahead = any(kind == "BPEDecoder" for kind, _ in self._steps)
 
-    def pieces(self, tokens: Iterable[Spelling | None], unknown: bytes) -> Iterator[bytes]:
-        """Decode tokens as they come; None is an unknown one."""
-        places = _with_places(tokens) if self.looks_ahead else _with_first(tokens)
-        pieces = (
-            (b"" if place.first else self._joiner) + self._decode(token, place, unknown)
-            for token, place in places
-        )
-        stripped = self._stripped(pieces) if self._strip else pieces
-        last = self._finally
-        return (
-            stripped if last is None else (last(piece, Place(False, False)) for piece in stripped)
-        )
-
-    def _decode(self, token: Spelling | None, place: Place, unknown: bytes) -> bytes:
-        if token is None:
-            return unknown
-        written, added = token
-        for kind, step in self._steps:
-            if not (added and kind == "ByteLevel"):  # it is not written in bytes
-                written = step(written, place)
-        return written
-
-    def _stripped(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        content, left = self._strip or (b" ", 0)
-        for piece in pieces:
-            rest = _strip_start(piece, content, left)
-            left = left - (len(piece) - len(rest)) // len(content) if not rest else 0
-            yield rest
+    def _placed(self, tokens: Iterable[Spelling | None]) -> Iterator[tuple[Spelling | None, Place]]:
+        return _with_places(tokens) if self.looks_ahead else super()._placed(tokens)
 
     def start(self, tokens: Iterable[Spelling]) -> tuple[bytes, int]:
         """Decode the tokens whose text depends on being first; also return how many there are."""
@@ -659,10 +380,8 @@ class Decoder:
         for token in tokens:
             if done and not left:
                 break
-            piece = (self._joiner if done else b"") + self._decode(
-                token, Place(not done, False), b""
-            )
-            rest = _strip_start(piece, content, left)
+            piece = (self._joiner if done else b"") + self._decode(token, Place(not done), b"")
+            rest = core.strip_start(piece, content, left)
             left = left - (len(piece) - len(rest)) // len(content) if not rest else 0
             done.append(self._finally(rest, Place(False, False)) if self._finally else rest)
         return b"".join(done), len(done)
@@ -671,13 +390,6 @@ class Decoder:
         """Return the text of a token after the start, where nothing is stripped."""
         piece = self._joiner + self._decode(token, Place(False, last), b"")
         return self._finally(piece, Place(False, False)) if self._finally else piece
-
-
-def _with_first(tokens: Iterable[Spelling | None]) -> Iterator[tuple[Spelling | None, Place]]:
-    first = True
-    for token in tokens:
-        yield token, Place(first, False)
-        first = False
 
 
 def _with_places(tokens: Iterable[Spelling | None]) -> Iterator[tuple[Spelling | None, Place]]:
@@ -694,65 +406,16 @@ def _with_places(tokens: Iterable[Spelling | None]) -> Iterator[tuple[Spelling |
 
 # -- Reading ------------------------------------------------------------------
 
-_MODEL_OPTIONS = (
-    "unk_token",
-    "continuing_subword_prefix",
-    "end_of_word_suffix",
-    "fuse_unk",
-    "byte_fallback",
-)
-
-
-_Kinds = dict[str, tuple[Callable[[core.JsonReader], Any], str]]
-
-
-def _made(step: core.JsonReader, known: _Kinds) -> Any:
-    """Make the object that runs a component."""
-    return _kind(step, known)[0](step)
-
-
-def _kind(step: core.JsonReader, known: _Kinds) -> tuple[Callable[[core.JsonReader], Any], str]:
-    kind = step.get("type", str)
-    if kind not in known:
-        names = ", ".join(sorted(known.keys() - {"SentencePiece"}))
-        raise step.error(f"{core.shorten(kind)} is not supported, only {names}", "type")
-    return known[kind]
-
 
 def read_components(
     data: core.JsonReader, ids: Mapping[str, int], special: Container[str]
 ) -> dict[str, Any]:
-    """Return the components of a tokenizer.json; raise for one that can't be run here.
+    """Return the components of a tokenizer.json, as fields of a `Definition`.
 
-    Args:
-        data: the file.
-        ids: its tokens, without added ones.
-        special: tokens that never match a character of text.
-
-    Returns:
-        Fields of a `Definition`: vocab, split_pattern, normalizer and components.
+    Raises an error for one that can't be run here; see `bpe_tokenizer._read_components`.
     """
-    known: dict[str, _Kinds] = {
-        **{"normalizer": _NORMALIZERS, "pre_tokenizer": _PRE_TOKENIZERS, "decoder": _DECODERS}
-    }
-    for field, kinds in known.items():
-        for step in core.steps(data, field):
-            core.check_keys(step, "type:str " + _kind(step, kinds)[1])
-    components = {field: data.data.get(field) for field in known}
-    model = data.child("model")
-    options: dict[str, Any] = {}
-    for option in _MODEL_OPTIONS if model else ():
-        kind = str if option.endswith(("token", "prefix", "suffix")) else bool
-        options[option] = model and model.get(option, kind, None, default=None)
-    unknown = options.get("unk_token")
-    if model and unknown is not None and unknown not in model.data["vocab"]:
-        raise model.error(f"{core.shorten(unknown)} is not in model.vocab", "unk_token")
-    components["model"] = options
-    if core.has_surrogate(json.dumps(components, ensure_ascii=False)):
-        raise data.error("a component contains a lone surrogate, which isn't a character")
-    _Chain(core.JsonReader(components, data.path, data.field))
-    vocab = {t.encode(): i for t, i in ids.items() if len(t) > 1 or t not in special}
-    return {"vocab": vocab, "split_pattern": "", "normalizer": None, "components": components}
+    found: dict[str, Any] = core.read_components(data, ids, special, _Chain)
+    return found
 
 
 _POST_PROCESSORS = {
@@ -780,12 +443,8 @@ def read_post_processor(
     return sides[0], sides[1]
 
 
-def writable(components: dict[str, Any]) -> dict[str, Any]:
-    """Return components in the form of tokenizer.json.
-
-    Raises:
-        ValueError: one is this library's own.
-    """
+def check_writable(components: dict[str, Any]) -> None:
+    """Raise a ValueError for a component that is this library's own: tokenizer.json lacks it."""
     if components["model"].get("all_merges"):
         raise ValueError(
             "tokenizer.json cannot hold this tokenizer: its merges make tokens that have no id, "
@@ -805,7 +464,6 @@ def writable(components: dict[str, Any]) -> dict[str, Any]:
             "tokenizer.json cannot hold this SentencePiece normalization exactly (a character "
             "map, user-defined symbols, or white space as a suffix); keep the .model file"
         )
-    return components
 
 
 def _only_cuts(step: core.JsonReader) -> bool:
@@ -814,21 +472,27 @@ def _only_cuts(step: core.JsonReader) -> bool:
     return step.data["type"] in kinds and step.data.get("behavior") != "Removed"
 
 
-_MAX_EFFORT = 4_000_000  # characters of added tokens, times normalizers; takes about 2 s
+_MAKERS: dict[str, core.Makers] = {
+    "normalizer": _NORMALIZERS,
+    "pre_tokenizer": _PRE_TOKENIZERS,
+    "decoder": _DECODERS,
+}
 
 
-class _Chain:
+class _Chain(core.Chain):
     """The components of a tokenizer, compiled."""
 
+    makers = _MAKERS
+    options = (*core.MODEL_OPTIONS, "end_of_word_marker", "all_merges")
+    decoder_class = Decoder
+    check_growth = staticmethod(_check_growth)
+    decoder: Decoder
+
     def __init__(self, data: core.JsonReader) -> None:
+        super().__init__(data)
         normalizers = list(core.steps(data, "normalizer"))
         pre_tokenizers = list(core.steps(data, "pre_tokenizer"))
-        self._normalizers = [_made(step, _NORMALIZERS) for step in normalizers]
-        self._pre_tokenizers = [_made(step, _PRE_TOKENIZERS) for step in pre_tokenizers]
-        self.decoder = Decoder(data)
         kinds = {step.data["type"] for step in normalizers}
-        steps = [(step, _may_insert(step)) for step in (*normalizers, *pre_tokenizers)]
-        growth.check(steps, "normalizers and pre-tokenizers")
         for i, step in enumerate(normalizers):
             stripped = any(after.data["type"] == "Strip" for after in normalizers[i:])
             if (pre_tokenizers or stripped) and _may_insert(step):
@@ -844,54 +508,23 @@ class _Chain:
         )
         self.cuts = bool(pre_tokenizers)
         first = next(iter(self._pre_tokenizers), None)
-        self._mark = first.marked if isinstance(first, _Metaspace) else None
+        self._mark = first.marked if isinstance(first, core.Metaspace) else None
         self._only_cuts = all(map(_only_cuts, pre_tokenizers[1 if self._mark else 0 :]))
-        self.mark = ""  # the mark that a Metaspace puts before the very first text only
-        for i, step in enumerate(pre_tokenizers):
-            if step.data["type"] == "Metaspace" and _prepend_scheme(step) == "first":
-                if i or any(step.data["type"] == "Strip" for step in normalizers):
-                    raise step.error(
-                        "'first' is not supported after Strip or other pre-tokenizers",
-                        "prepend_scheme",
-                    )
-                self.mark = step.get("replacement", str)
-
-    def normalize(self, text: Text) -> Text:
-        """Run the normalizers."""
-        for step in self._normalizers:
-            text = step(text)
-        return text
-
-    def check_tokens(self, tokens: Iterable[AddedToken]) -> None:
-        """Raise a ValueError if normalizing these added tokens takes too long."""
-        texts = [token.content for token in tokens if token.normalized]
-        steps = len(self._normalizers)
-        if (sum(map(len, texts)) + 10 * len(texts)) * steps > _MAX_EFFORT:
-            raise ValueError(
-                f"{len(texts):,} added tokens with normalized=True, each to be changed by "
-                f"{steps:,} normalizers: more than any tokenizer in use needs"
-            )
 
     def as_found(self, content: str) -> str:
         """Return the form of an added token in normalized text.
 
         HuggingFace normalizes it, too; SentencePiece takes its symbols as written.
         """
-        return content if self._finds_as_written else self.normalize(Text(content)).chars
-
-    def pre_tokenize(self, text: Text) -> Iterable[Text]:
-        """Run the pre-tokenizers."""
-        pieces: Iterable[Text] = [text]
-        for step in self._pre_tokenizers:
-            pieces = [part for piece in pieces for part in step(piece) if part.chars]
-        return pieces
+        return content if self._finds_as_written else super().as_found(content)
 
     def scanned(self) -> component_twin.Scanned | None:
         """Return the one pre-tokenizer, if the engine can make its cuts."""
         if len(self._pre_tokenizers) != 1:
             return None
         [step] = self._pre_tokenizers
-        if isinstance(step, _Metaspace) and step.cuts_before_space:
+        is_metaspace = isinstance(step, core.Metaspace)
+        if is_metaspace and step.splits and step.mark == component_twin.SPACE:
             return component_twin.Scanned(self._uncut_chars, *component_twin.BEFORE_SPACES)
         found = component_twin.SCANNED.get(getattr(step, "pattern", ""))
         return component_twin.Scanned(self._uncut_chars, *found) if found else None
@@ -925,33 +558,6 @@ ORDINARY = [  # printable ASCII, tab and newline; then characters whose bytes ar
     *map(chr, [*range(0xC0, 0x100), *range(0x80, 0x800, 0x40)]),
     *map(chr, [0x900, *range(0x1000, 0xE000, 0x1000), 0xFF01, 0x1F642]),
 ]
-
-
-class _ComponentPipeline(core.Pipeline):
-    """Prepares text with a chain of components instead of a normal form."""
-
-    def __init__(self, chain: _Chain, tokens: Iterable[AddedToken]) -> None:
-        self._chain = chain
-        tokens = list(tokens)
-        super().__init__(core.splitter(core.UNCUT_PATTERN), None, False, tokens)
-        self.normalizes = True
-        normalized = (token for token in tokens if token.normalized)
-        self.normalized = core.TokenFinder(normalized, chain.as_found)
-
-    def normalize(self, text: str) -> str:
-        return self._chain.normalize(Text(text)).chars
-
-    def align(self, text: str) -> tuple[str, Spans]:
-        """Normalize a text, with the span of each character."""
-        chars, spans = self._chain.normalize(Text(text, Spans.whole(len(text))))
-        return chars, cast("Spans", spans)
-
-    def prefixed(self, text: str, first: bool) -> str:
-        mark = self._chain.mark
-        return mark + text if mark and first and not text.startswith((" ", mark)) else text
-
-    def last_border(self, before: str, chunk: str) -> int | None:
-        return None  # a chain may depend on the whole text, so nothing is final before its end
 
 
 def _twin(definition: Definition) -> core.Encoder | None:
@@ -1015,55 +621,25 @@ class _LaterTokens(dict[int, bytes]):
         return b"".join(map(self.__getitem__, map(operator.index, ids)))
 
 
-class ComponentEncoder(core.Encoder):
-    """A definition with components, ready to run."""
+class ComponentEncoder(core.CharacterEncoder):
+    """A definition with components, ready to run; in C, if possible."""
+
+    chain_class = _Chain
+    _chain: _Chain
 
     def __init__(self, definition: Definition) -> None:
-        components = definition.components or {}
-        self._chain = chain = _Chain(core.JsonReader(components, Path()))
+        super().__init__(definition)
+        components, chain = definition.components or {}, self._chain
         options = components.get("model", {})
         self._prefix = options.get("continuing_subword_prefix") or ""
         self._suffix = options.get("end_of_word_suffix") or ""
         self._marker = options.get("end_of_word_marker")  # a symbol; this library's own
-        if chain.decoder.has_bytes:
-            self.replacing = ONE_BY_ONE
-        self._fuse_unk = bool(options.get("fuse_unk"))
-        self._byte_fallback = bool(options.get("byte_fallback"))
-        self._definition = definition
-        self._vocab = {token.decode(): id_ for token, id_ in definition.vocab.items()}
-        written = {id_: token for token, id_ in self._vocab.items()}
-        skip = len(self._prefix)
-        self.tokens = {id_: token.encode() for id_, token in written.items()}
-        merges = definition.merges
-        self._unlisted: dict[int, str] = {}
-        if options.get("all_merges"):  # this library's own: also those of tokens without an id
-            merges = self._number_unlisted(options["all_merges"])
-            written |= self._unlisted
-        self._ranks = core.rank_pairs(merges)
-        self._merged = [
-            self._vocab[written[left] + written[right][skip:]] for left, right in merges
-        ]
-        chain.check_tokens(definition.added)
-        self._written = written
-        self._whole = definition.vocab if definition.ignore_merges else {}
-        added = {token.content: token.id for token in definition.added}
-        for token in definition.added:  # one found in normalized text decodes to its form there
-            found = self._chain.as_found(token.content) if token.normalized else token.content
-            self.tokens[token.id or 0] = found.encode()
-        in_bytes = self._chain.normalizes_to_bytes
-        self._as_text = {
-            token.id for token in definition.added if not (token.normalized and in_bytes)
-        }
-        unknown = options.get("unk_token")
         self._end = [(self._vocab[self._marker], 0)] if self._marker else []
-        self._unk_id = None
-        if unknown is not None:
-            self._unk_id = self._vocab.get(unknown, added.get(unknown))
-        self._bytes = [self._vocab.get(f"<0x{byte:02X}>") for byte in range(256)]
+        if chain.normalizes_to_bytes:
+            self._as_text = {token.id for token in definition.added if not token.normalized}
         self.model = model = self._model()
         self.free_cut = free_cut = component_twin.free_cut(model) if model else None
         self._free_cut = free_cut.pattern if free_cut else None
-        self._cache = core.PretokenCache(self._encode_pretoken)
         later = chain.decoder.later
         self._later = _LaterTokens(self.tokens, lambda id_: later(self._spelling(id_)))
         self._twin: core.Encoder | component_twin.Twin | None = None
@@ -1082,8 +658,13 @@ class ComponentEncoder(core.Encoder):
             self._twin = self._by_characters = made
             self._engine = made.encoder if made else None
 
-    def _number_unlisted(self, merges: Iterable[tuple[str, str]]) -> list[tuple[int, int]]:
-        """Number the tokens of merges that have no id, after all others; return the merges."""
+    def _list_merges(self) -> Sequence[tuple[int, int]]:
+        """Return the merges by id; tokens without an id get a number, after all others."""
+        self._unlisted: dict[int, str] = {}
+        options = (self._definition.components or {}).get("model", {})
+        merges = options.get("all_merges")  # this library's own
+        if not merges:
+            return super()._list_merges()
         added = (token.id or 0 for token in self._definition.added)
         free = itertools.count(max([*self._vocab.values(), *added], default=-1) + 1)
         for left, right in merges:
@@ -1091,6 +672,7 @@ class ComponentEncoder(core.Encoder):
                 if token not in self._vocab:
                     self._vocab[token] = number = next(free)
                     self._unlisted[number] = token
+        self._written |= self._unlisted
         return [(self._vocab[left], self._vocab[right]) for left, right in merges]
 
     def encode(self, text: str) -> list[int]:
@@ -1116,13 +698,6 @@ class ComponentEncoder(core.Encoder):
         if self._engine:
             self._engine.clear_cache()
 
-    def pipeline(self, tokens: Iterable[AddedToken]) -> core.Pipeline:
-        """Return the pipeline that finds these added tokens."""
-        return _ComponentPipeline(self._chain, tokens)
-
-    def plain(self, pipeline: core.Pipeline, method: str = "encode_plain") -> None:
-        """Leave all text to the pipeline: components change it."""
-
     def _model(self) -> component_twin.Model | None:
         """Return the model of a pre-token, if it is plain BPE over characters."""
         partial = self._byte_fallback and None in self._bytes
@@ -1144,80 +719,35 @@ class ComponentEncoder(core.Encoder):
             return list(itertools.chain.from_iterable(map(self._free_cut.findall, pieces)))
         return pieces
 
+    def _spelled(self, pretoken: str) -> Sequence[str]:
+        if not (self._prefix or self._suffix) or not pretoken:
+            return pretoken
+        spelled = [pretoken[0], *(self._prefix + char for char in pretoken[1:])]
+        spelled[-1] += self._suffix
+        return spelled
+
+    def _symbols(self, pretoken: str) -> list[tuple[int, int]]:
+        return super()._symbols(pretoken) + self._end
+
     def _encode_pretoken(self, pretoken: bytes) -> list[int]:
-        whole = self._whole.get(pretoken)
-        if whole is not None:
-            return [whole]
-        ids = self._merge([id_ for id_, _ in self._symbols(pretoken.decode())])
+        ids = super()._encode_pretoken(pretoken)
         if self._unlisted:
             unknown = cast("int", self._unk_id)
             return [unknown if id_ in self._unlisted else id_ for id_ in ids]
         return ids
 
-    def _symbols(self, pretoken: str) -> list[tuple[int, int]]:
-        """Return the (id, number of bytes) that merging starts from.
+    def _places(self, piece: Text, ids: list[int]) -> Iterator[Span]:
+        if self._unlisted:  # before they became the unknown token
+            ids = super()._encode_pretoken(piece.chars.encode())
+        return super()._places(piece, ids)
 
-        Source: tokenizers, models/bpe/model.rs, merge_word; like there, a run of unknown
-        characters waits until a known one comes.
-        """
-        symbols: list[tuple[int, int]] = []
-        waiting: list[tuple[int, int]] = []
-        last = len(pretoken) - 1
-        for i, char in enumerate(pretoken):
-            size = len(char.encode())
-            written = (self._prefix if i else "") + char + (self._suffix if i == last else "")
-            id_ = self._vocab.get(written)
-            if id_ is not None:
-                symbols += [*waiting, (id_, size)]
-                waiting = []
-                continue
-            fallback = self._in_bytes(written)
-            if fallback:
-                symbols += [(byte_id, 1) for byte_id in fallback]
-            elif self._unk_id is not None:
-                if waiting and self._fuse_unk:
-                    size += waiting.pop()[1]
-                symbols += waiting
-                waiting = [(self._unk_id, size)]
-        return symbols + waiting + self._end
+    def _ordinary(self) -> Iterable[str]:
+        return ORDINARY if self._chain.is_byte_level else super()._ordinary()
 
-    def _in_bytes(self, written: str) -> list[int]:
-        """Return the ids of a character's bytes; none without byte fallback."""
-        ids = [self._bytes[byte] for byte in written.encode()] if self._byte_fallback else []
-        return [] if None in ids else cast("list[int]", ids)
-
-    def unknown(self) -> str:
-        """Describe the symbols of ordinary text without a token, and their fate; "" if none.
-
-        Ordinary text is printable ASCII, tab and newline; if text is cut into bytes, it is every
-        byte of any UTF-8 text.
-        """
-        missing: dict[str, None] = {}
-        found_first = {token.content for token in self._definition.added if not token.special}
-        ordinary = ORDINARY if self._chain.is_byte_level else ORDINARY[:_ASCII]
-        for char in (char for char in ordinary if char not in found_first):
-            for piece in self._chain.cut(self._chain.normalize(Text(char * 3)).chars):
-                last = len(piece) - 1
-                for i, part in enumerate(piece if piece.encode() not in self._whole else ""):
-                    written = (self._prefix if i else "") + part
-                    written += self._suffix if i == last else ""
-                    has_id = self._vocab.get(written) in self.tokens
-                    if not has_id and not self._in_bytes(written):
-                        missing[written] = None
-        if not missing:
-            return ""
-        shown = ", ".join(map(self._shown, itertools.islice(missing, 10)))
-        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
-        fate = "is dropped"
-        if self._unk_id is not None:
-            fate = f"becomes {self.tokens[self._unk_id].decode()!r}"
-        return f"no token for these characters of ordinary text: {shown}{more}; each {fate}"
-
-    def _shown(self, written: str) -> str:
-        """Show a symbol that has no token."""
+    def _show(self, written: str) -> str:
         raw = core.from_printable(written) if self._chain.is_byte_level else None
         if raw is None:
-            return repr(written)
+            return super()._show(written)
         return repr(raw.decode()) if raw.isascii() else "byte 0x" + raw.hex().upper()
 
     def encode_aligned(
@@ -1227,7 +757,7 @@ class ComponentEncoder(core.Encoder):
         if known is None:
             core.utf8_length(text)  # raises for a lone surrogate, with its place
         if self._engine and not self._by_characters:
-            return encode(self._engine, [(text, spans)], known)
+            return self._engine.encode_aligned(text, spans, known)
         if self._by_characters:
             ids = known or self._by_characters.encode(text)
             whole = self._chain.uncut(Text(text, spans))
@@ -1237,40 +767,7 @@ class ComponentEncoder(core.Encoder):
                 places = self._by_characters.places(pieces, ids)
             if places is not None:
                 return ids, places
-        ids = []
-        offsets: list[Span] = []
-        for piece in self._chain.pre_tokenize(Text(text, spans)):
-            new = list(self._cache[piece.chars])
-            ids += new
-            offsets += self._places(piece, new)
-        return ids, offsets
-
-    def _places(self, piece: Text, ids: list[int]) -> Iterator[Span]:
-        """Return the places of one pre-token's tokens."""
-        spans = piece.spans or Spans.whole(0)
-        char_of_byte = [i for i, char in enumerate(piece.chars) for _ in char.encode()]
-        if len(ids) == 1 and self._whole.get(piece.chars.encode()) == ids[0]:
-            yield spans[0][0], spans[-1][1]
-            return
-        found = self._symbols(piece.chars)
-        if self._unlisted:  # before they became the unknown token
-            ids = self._merge([id_ for id_, _ in found])
-        symbols = iter(found)
-        start = 0
-        for id_ in ids:
-            part, size = next(symbols)
-            written = self._written.get(part, "")
-            while part != id_ and written != self._written[id_]:
-                part, more = next(symbols)
-                written += self._written[part][len(self._prefix) :]
-                size += more
-            if not size:  # the marker at the end of a word
-                yield spans[-1][1], spans[-1][1]
-                return
-            end = start + size  # NOTE: bytes of a suffix may have become tokens too
-            first, last = (char_of_byte[min(at, len(char_of_byte) - 1)] for at in (start, end - 1))
-            yield spans[first][0], spans[last][1]
-            start = end
+        return super().encode_aligned(text, spans, known)
 
     # -- Decoding ---
 
@@ -1295,20 +792,3 @@ class ComponentEncoder(core.Encoder):
                 raise KeyError  # the last is also the first
             last = decoder.later(self._spelling(operator.index(ids[-1])), last=True)
         return start + self._later.join(ids[n:end]) + last
-
-    def _spelling(self, id_: int) -> Spelling:
-        return self.tokens[id_], id_ in self._as_text
-
-    def decode_pieces(self, ids: Iterable[int], errors: str) -> Iterator[bytes]:
-        """Decode as `decode` does, piece by piece, as the ids arrive."""
-        unknown = "\ufffd".encode() if errors == "replace" else b""
-        return self._chain.decoder.pieces(self._known(ids, errors), unknown)
-
-    def _known(self, ids: Iterable[int], errors: str) -> Iterator[Spelling | None]:
-        for id_ in ids:
-            if id_ in self.tokens:
-                yield self._spelling(id_)
-            elif errors == "strict":
-                core.decode_ids([id_], self.tokens, errors)  # raises
-            elif errors == "replace":
-                yield None
