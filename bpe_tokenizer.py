@@ -6067,10 +6067,20 @@ class _ModelFiles:
     path: Path
     kind: str  # "gguf", "safetensors", "mlx" or "openvino"
     rows: int = 0  # ids are 0 to rows - 1; 0: only the library knows
-    dtype: str = ""
+    dtype: str = ""  # of the embedding: "float32", "float16", "bfloat16", or else "quantized"
     context: int | None = None  # how many tokens it was trained for, if known
     eos_ids: tuple[int, ...] = ()  # end a text, or a turn of a chat
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    bos_id: int | None = None
+    tokenizer: Path | None = None  # from which `BPETokenizer.from_file` reads the model's own
+    files: tuple[Path, ...] = ()
+    # "bos", "eos", "pad" -> the ids that the configs name, whether the model has them or not
+    said: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+
+    def stamp(self) -> tuple[tuple[str, tuple[int, int, int]], ...]:
+        """Return a value that changes when a file does: sizes and times."""
+        found = ((str(file), file.stat()) for file in self.files)
+        return tuple((name, (at.st_size, at.st_mtime_ns, at.st_ctime_ns)) for name, at in found)
 
 
 @dataclass(frozen=True)
@@ -6670,37 +6680,296 @@ def _cannot_use(name: str, files: _ModelFiles, error: ImportError) -> str:
     return f"{name} cannot be used ({error}); {remedy}"
 
 
+# -- What a model's files say ---------------------------------------------------
+# Only headers are read, so that a model that can't run here is refused in a fraction of a second.
+# bpe_tokenizer_tools/backends/model_files.py reads more: all of GGUF and of openvino_model.xml.
+
+_TOKENIZER_NAMES = ("tokenizer.json", "tekken.json", "tokenizer.model", "vocab.json")
+_MAX_ROWS = 2**31 - 1  # ids are 32 bits wide in every library
+_MAX_JSON_BYTES = 100_000_000  # of a safetensors header, as the format says
+_GGUF_SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    return any((folder / name).exists() for name in _TOKENIZER_NAMES)
+
+
+def _gguf_within(folder: Path) -> Path:
+    """Return the one model of a directory, of several files the first."""
+    files = sorted(folder.glob("*.gguf"))
+    # Files that turn pictures into embeddings are beside the model they belong to.
+    files = [file for file in files if not file.name.startswith("mmproj")]
+    shards = [(file, _GGUF_SHARD.fullmatch(file.name)) for file in files]
+    firsts = [file for file, shard in shards if shard is None or int(shard[2]) == 1]
+    if len(firsts) == 1:
+        return firsts[0]
+    if firsts:
+        names = ", ".join(file.name for file in firsts[:3])
+        raise FileFormatError(folder, "", f"contains several models; name one of: {names}")
+    for name, problem in (
+        ("adapter_config.json", "holds an adapter, not a whole model; merge it into its model"),
+        ("pytorch_model.bin", "its weights are pickled, which can run code; convert it"),
+    ):
+        if (folder / name).exists():
+            raise FileFormatError(folder, name, f"{problem}, and save that as safetensors")
+    raise FileNotFoundError(
+        f"{folder}: contains no model; expected model.safetensors with config.json, {_IR}, or a "
+        f".gguf file{_models_near(folder)}"
+    )
+
+
+def _models_near(folder: Path) -> str:
+    """Suggest the models in a directory's own directories, else the one that it is part of."""
+    names = ("*.safetensors", _IR, "*.gguf")
+    below = {file.parent for name in names for file in folder.glob(f"*/{name}")}
+    above = {folder.parent for name in names if any(folder.parent.glob(name))}
+    found = [str(each) for each in sorted(below or above)[:4]]
+    return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def _gguf_files(path: Path) -> list[Path]:
+    """Return all files of a model, given one of them."""
+    shard = _GGUF_SHARD.fullmatch(path.name)
+    if shard is None:
+        return [path]
+    count = int(shard[3])
+    names = [f"{shard[1]}-{i + 1:05}-of-{shard[3]}.gguf" for i in range(count)]
+    files = [path.with_name(name) for name in names]
+    missing = [file.name for file in files if not file.exists()]
+    if missing or not files:
+        raise FileNotFoundError(
+            f"{path}: {len(missing)} of {count} parts are missing: {missing[:3]}"
+        )
+    return files
+
+
+_TEXT_PARTS = ("text_config", "llm_config", "language_config")  # of a model that also takes images
+
+
+class _ModelConfig:
+    """config.json and generation_config.json, whose values may be of any type."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "config.json"
+        self.data: dict[str, Any] = _JsonReader.open(self.path).data
+        self.files = [self.path]
+        parts = map(self.data.get, _TEXT_PARTS)
+        self._texts = [*(part for part in parts if isinstance(part, dict)), self.data]
+        generation = folder / "generation_config.json"
+        self._generation: dict[str, Any] = {}
+        if generation.exists():
+            self.files.append(generation)
+            self._generation = _JsonReader.open(generation).data
+
+    def number(self, *names: str) -> int | None:
+        """Return the value of the first of some fields that exists."""
+        for name in names:
+            for data in self._texts:
+                value = data.get(name)
+                if value is None:
+                    continue
+                if type(value) is not int or value < 1:
+                    problem = f"expected a number of 1 or more, got {_shorten(value)}"
+                    raise FileFormatError(self.path, name, problem)
+                return value
+        return None
+
+    def ids(self, name: str, rows: int) -> tuple[int, ...]:
+        """Return a role's ids, without those that the model doesn't have."""
+        return _valid_ids(self.said(name), rows)
+
+    def said(self, name: str) -> tuple[int, ...]:
+        """Return a role's ids as the files have them."""
+        found: list[Any] = []
+        for data in (self._generation, *self._texts):
+            value = data.get(name)
+            found += value if isinstance(value, list) else [value]
+        return _valid_ids(found, _MAX_ROWS)
+
+    def model(self, kind: str, rows: int, dtype: str, files: Iterable[Path]) -> _ModelFiles:
+        """Combine the facts."""
+        folder = self.path.parent
+        return _ModelFiles(
+            folder,
+            kind,
+            rows,
+            dtype,
+            self.number("max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx"),
+            self.ids("eos_token_id", rows),
+            self.data,
+            next(iter(self.ids("bos_token_id", rows)), None),
+            folder if _has_tokenizer(folder) else None,
+            (*self.files, *files),
+            {role: self.said(f"{role}_token_id") for role in ("bos", "eos", "pad")},
+        )
+
+
+def _valid_ids(ids: Iterable[Any], rows: int) -> tuple[int, ...]:
+    """Return the values that are ids; converters write -1 and the like for none."""
+    return tuple(dict.fromkeys(id_ for id_ in ids if type(id_) is int and 0 <= id_ < rows))
+
+
+def _checked_rows(path: Path, place: str, rows: Any) -> int:
+    if type(rows) is not int or not 1 <= rows <= _MAX_ROWS:
+        raise FileFormatError(path, place, f"expected a table of embeddings, got {rows} rows")
+    return rows
+
+
+# A safetensors file begins with the length of a JSON object and the object: {name: {"dtype",
+# "shape", "data_offsets"}}, and strings in "__metadata__".  Then comes the data.
+_EMBEDDINGS = (
+    r"(.*\.)?(embed_tokens|wte|tok_embeddings|word_embeddings|embed_in|embeddings)\.weight",
+    r"(lm_head|embed_out|output)\.weight",
+)
+_SAFETENSORS_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+def _safetensors_files(folder: Path) -> list[Path]:
+    """Return the files with the weights."""
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        names = set(_JsonReader.open(index).get("weight_map", dict).values())
+        for name in names:
+            if not isinstance(name, str) or Path(name).name != name:
+                raise FileFormatError(index, "weight_map", f"{_shorten(name)} is not a file name")
+        files = [folder / name for name in sorted(names)]
+        missing = [file.name for file in files if not file.exists()]
+        if missing:
+            raise FileNotFoundError(f"{index}: {len(missing)} parts are missing: {missing[:3]}")
+        return files
+    whole = folder / "model.safetensors"
+    return [whole] if whole.exists() else sorted(folder.glob("model*.safetensors"))
+
+
+def _read_safetensors(folder: Path, weights: list[Path]) -> _ModelFiles:
+    config = _ModelConfig(folder)
+    tensors: dict[str, Any] = {}
+    by_mlx = False
+    for file in weights:
+        header = _safetensors_header(file)
+        metadata = header.pop("__metadata__", None)
+        by_mlx |= isinstance(metadata, dict) and metadata.get("format") == "mlx"
+        tensors.update(header)
+    by_mlx |= isinstance(config.data.get("quantization"), dict)
+    found = (name for table in _EMBEDDINGS for name in tensors if re.fullmatch(table, name))
+    name = next(found, None)
+    said = config.number("vocab_size")
+    if name is None:
+        rows, dtype = _checked_rows(config.path, "vocab_size", said), "quantized"
+    else:
+        rows = _checked_rows(weights[0], name, (tensors[name]["shape"] or [0])[0])
+        dtype = _SAFETENSORS_DTYPES.get(tensors[name]["dtype"], "quantized")
+    if said is not None and said != rows:
+        problem = f"is {said:,}, but {name} has {rows:,} rows; one of the files is of another model"
+        raise FileFormatError(config.path, "vocab_size", problem)
+    return config.model("mlx" if by_mlx else "safetensors", rows, dtype, weights)
+
+
+def _safetensors_header(path: Path) -> dict[str, Any]:
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        head = file.read(8)
+        length = int.from_bytes(head, "little") if len(head) == 8 else size
+        if length > min(size - 8, _MAX_JSON_BYTES):
+            raise FileFormatError(path, "", "not a safetensors file, or cut short in its header")
+        text = file.read(length)
+    try:
+        header = json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(path, "header", f"not JSON: {error}") from None
+    if not isinstance(header, dict):
+        raise FileFormatError(path, "header", f"expected a JSON object, got {_shorten(header)}")
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            _check_tensor(path, name, tensor, size - 8 - length)
+    return header
+
+
+def _check_tensor(path: Path, name: str, tensor: Any, size: int) -> None:
+    fields = tensor if isinstance(tensor, dict) else {}
+    shape: Any = fields.get("shape")
+    offsets: Any = fields.get("data_offsets")
+    for values in (shape, offsets):
+        fits = isinstance(values, list) and all(type(n) is int and n >= 0 for n in values)
+        if not fits or not isinstance(fields.get("dtype"), str):
+            raise FileFormatError(path, _shorten(name)[1:-1], "expected dtype, shape, data_offsets")
+    if len(offsets) != 2 or not offsets[0] <= offsets[1] <= size:
+        problem = f"its data ends at {offsets[-1:]} of {size:,} bytes; the file is cut short"
+        raise FileFormatError(path, _shorten(name)[1:-1], problem)
+
+
+def _read_gguf(path: Path) -> _ModelFiles:
+    """Describe a GGUF file by its name: llama.cpp and the tools read its header."""
+    with open(path, "rb") as file:
+        if file.read(4) != b"GGUF":
+            raise _no_model(path)
+    files = _gguf_files(path)
+    return _ModelFiles(files[0], "gguf", files=tuple(files))
+
+
+def _no_model(path: Path) -> FileFormatError:
+    problem = "not recognized as a model; a file must be GGUF, others are directories"
+    return FileFormatError(path, "", problem + _models_near(path))
+
+
+def _read_ir(folder: Path) -> _ModelFiles:
+    """Describe a model of OpenVINO's by its config.json; the tools read its graph, too."""
+    config, path, data = _ModelConfig(folder), folder / _IR, _ir_weights(folder)
+    rows = _checked_rows(config.path, "vocab_size", config.number("vocab_size"))
+    dtype = config.data.get("dtype", config.data.get("torch_dtype"))
+    return config.model("openvino", rows, str(dtype), (path, data))
+
+
+def _ir_weights(folder: Path) -> Path:
+    data = folder / "openvino_model.bin"
+    if not data.exists():
+        raise FileNotFoundError(f"{data}: no such file; the weights of {_IR} are in it")
+    return data
+
+
+def _describe(
+    path: _FileName,
+    read_gguf: Callable[[Path], _ModelFiles] = _read_gguf,
+    read_ir: Callable[[Path], _ModelFiles] = _read_ir,
+) -> list[_ModelFiles]:
+    """Read facts about a model from its files; a directory may have several kinds.
+
+    Raises:
+        FileNotFoundError: there is no such model, or a part of it is missing.
+        FileFormatError: it is damaged, or not a model.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path}: no such file or directory; expected a .gguf file, or a directory with "
+            "config.json and safetensors, or one with openvino_model.xml (download a model from "
+            "the Hub first)"
+        )
+    path = path.resolve()
+    if path.is_file() and (path.name == _IR or path.suffix == ".safetensors"):
+        path = path.parent
+    if path.is_file():
+        return [read_gguf(path)]
+    found = []
+    if (path / _IR).exists():
+        found.append(read_ir(path))
+    weights = _safetensors_files(path)
+    if weights:
+        found.append(_read_safetensors(path, weights))
+    return found or [read_gguf(_gguf_within(path))]
+
+
 _loaded: dict[str, _Runner] = {}  # the last one, by everything it was loaded with
 _loading_lock = threading.RLock()
 atexit.register(_loaded.clear)  # while its library still works
 
 
-def _describe(path: Path) -> list[_ModelFiles]:
-    """Return the models at a path, as its file names and its config.json describe them."""
-    if path.is_file() and path.suffix.lower() == ".gguf":
-        return [_ModelFiles(path, "gguf")]
-    kinds = {"openvino": _IR, "safetensors": "*.safetensors"}
-    if not (found := [kind for kind, name in kinds.items() if any(path.glob(name))]):
-        expected = "a .gguf file, or a directory with safetensors or openvino_model.xml"
-        raise FileNotFoundError(f"{path}: no model; expected {expected}")
-    config, beside = _JsonReader.open(path / "config.json"), path / "generation_config.json"
-    generation = _JsonReader.open(beside, _read_file(beside) or b"{}")
-    ends = {**config.data, **generation.data}.get("eos_token_id")
-    facts: Any = {"config": config.data, "rows": config.get("vocab_size", int)}
-    facts["context"] = config.get("max_position_embeddings", int, None, default=None)
-    facts["dtype"] = config.data.get("dtype", config.data.get("torch_dtype"))
-    ends = ends if isinstance(ends, list) else [ends]
-    facts["eos_ids"] = tuple(id_ for id_ in ends if type(id_) is int)
-    return [_ModelFiles(path, kind, **facts) for kind in found]
-
-
-def _open_model(path: Path, backend: Any, loading: _Loading) -> _Runner:
+def _open_model(path: Path, found: list[_ModelFiles], backend: Any, loading: _Loading) -> _Runner:
     """Load a model with the best library installed, or return it if it was the last one loaded."""
     problems = []
-    for name, files, device in _choices(path, _describe(path), backend):
+    for name, files, device in _choices(path, found, backend):
         loading = dataclasses.replace(loading, device=device)
-        made = [each.stat().st_mtime_ns for each in (path, *path.glob("*"))]
-        key = repr((name, loading, files, path.resolve(), made))
+        key = repr((name, loading, files, files.stamp()))
         try:
             with _loading_lock:  # threads share one model
                 if key not in _loaded:
@@ -6709,7 +6978,8 @@ def _open_model(path: Path, backend: Any, loading: _Loading) -> _Runner:
                 return _loaded[key]
         except ImportError as error:
             problems.append(_cannot_use(name, files, error))
-    raise ImportError(f"{path}: {'; or '.join(problems)}")
+    others = _models_near(path) if path.is_dir() else ""
+    raise ImportError(f"{path}: {'; or '.join(problems)}{others}")
 
 
 # == 11. BPETokenizer =========================================================
@@ -6974,6 +7244,119 @@ def _encode_segments(
     return made.encode(counted) if ids is None else ids
 
 
+# -- Whether a tokenizer is the model's ---
+# A model accepts all ids that are small enough, and answers those of another tokenizer with
+# nonsense.  So the tokenizer is compared with the model's files before its weights are loaded:
+# the number of ids, the roles, and each token of the model's own tokenizer, if it can be read.
+
+
+def _model_tokenizer(files: _ModelFiles) -> tuple[BPETokenizer | None, Mapping[int, str]]:
+    """Return the model's own tokenizer, if it can be read, and its tokens by id."""
+    if files.tokenizer is None:
+        return None, {}
+    within = sorted(files.tokenizer.iterdir()) if files.tokenizer.is_dir() else [files.tokenizer]
+    found = ((file.name, file.stat()) for file in within if file.is_file())
+    stamp = tuple((name, at.st_size, at.st_mtime_ns, at.st_ctime_ns) for name, at in found)
+    return _read_model_tokenizer(files.tokenizer, stamp)
+
+
+@functools.lru_cache(maxsize=2)  # a chat asks for it at every turn
+def _read_model_tokenizer(
+    path: Path, stamp: object
+) -> tuple[BPETokenizer | None, Mapping[int, str]]:
+    unread: tuple[type[Exception], ...] = (FileFormatError, FileNotFoundError)
+    if not _WITH_TOOLS:
+        unread += (ImportError,)  # alone, this module can't read each format
+    try:
+        own = BPETokenizer.from_file(path)
+    except unread:
+        return None, {}
+    return own, {id_: token for token, id_ in own.get_vocab().items()}
+
+
+def _misfit(tokenizer: BPETokenizer, files: _ModelFiles, is_own: bool = False) -> str:
+    """Return why a tokenizer doesn't fit a model, and what to do; empty if it fits."""
+    problems = []
+    if files.rows and tokenizer.max_id >= files.rows:
+        last = tokenizer.convert_ids_to_tokens(tokenizer.max_id)
+        problems.append(
+            f"its ids go up to {tokenizer.max_id:,} ({_shorten(last)}), but the model has "
+            f"{files.rows:,} rows, for the ids 0 to {files.rows - 1:,}"
+        )
+    own: BPETokenizer | None = tokenizer
+    if not is_own:
+        own, tokens = _model_tokenizer(files)
+        problems += _differing_tokens(tokenizer.get_vocab(), tokens) if own is not None else []
+        problems += _differing_roles(tokenizer, own, files)
+    if not problems:
+        return ""
+    remedy = "use the tokenizer it was trained with"
+    if own is not None and 0 < files.rows <= own.max_id:
+        remedy = (
+            "the tokenizer and the weights come from different models, or tokens were added "
+            "without resizing the embedding: take both from one model, or resize the embedding"
+        )
+    elif own is not None:
+        remedy = f"load the model's own: BPETokenizer.from_file({str(files.tokenizer)!r})"
+    shown = "; ".join(problems)
+    return f"this tokenizer does not fit the model {files.path}: {shown}; {remedy}"
+
+
+def _differing_tokens(vocab: Mapping[str, int], tokens: Mapping[int, str]) -> list[str]:
+    differing = [(id_, token) for token, id_ in vocab.items() if tokens.get(id_) != token]
+    if not differing:
+        return []
+    examples = [
+        f"id {id_} is {_shorten(token)}, the model's "
+        + (_shorten(tokens[id_]) if id_ in tokens else "has none")
+        for id_, token in differing[:3]
+    ]
+    return [f"{len(differing):,} of {len(vocab):,} tokens differ ({', '.join(examples)})"]
+
+
+def _differing_roles(
+    tokenizer: BPETokenizer, own: BPETokenizer | None, files: _ModelFiles
+) -> list[str]:
+    problems = []
+    for role, said in (("bos", {files.bos_id}), ("eos", {*files.eos_ids})):
+        found = getattr(tokenizer, f"{role}_token_id")
+        expected = {*said, getattr(own, f"{role}_token_id", None)} - {None}
+        if found is not None and expected and found not in expected:
+            ids = " or ".join(map(str, sorted(expected, key=str)))
+            problems.append(f"its {role} token has the id {found}, the model's {ids}")
+    return problems
+
+
+# -- Answers of a model ---
+@dataclass
+class _Reply:
+    """What an answer took.
+
+    Attributes:
+        text: the answer as it was yielded, including thoughts.
+        prompt_tokens: how many ids the model was given.
+        new_tokens: how many it generated, including those of a string that stopped it.
+        seconds: how long that took.
+        finish: "stop" if the answer is complete, "length" if it was cut off, "cancelled", or
+            "error" if the model failed.
+    """
+
+    text: str = ""
+    prompt_tokens: int = 0
+    new_tokens: int = 0
+    seconds: float = 0.0
+    finish: str = "cancelled"
+
+    @property
+    def tokens_per_second(self) -> float:
+        """How fast the answer was generated, including reading the prompt."""
+        return self.new_tokens / self.seconds if self.seconds else 0.0
+
+    def __str__(self) -> str:
+        counts = f"{self.prompt_tokens} + {self.new_tokens} tokens"
+        return f"{counts}, {self.tokens_per_second:.1f} a second, ended by {self.finish}"
+
+
 # The options of `BPETokenizer.chat` that are not variables of a template.
 _CHAT_OPTIONS = (
     *("model_path", "template", "system_prompt", "max_new_tokens", "temperature", "top_p"),
@@ -7013,33 +7396,74 @@ def _template_reads(tokenizer: BPETokenizer, options: Mapping[str, Any], name: s
     return not (callable(source) or source in _BUILT_IN) and name in _jinja_variables(source)
 
 
-def _chat(tokenizer: BPETokenizer, messages: _Chat, path: _FileName, **options: Any) -> Any:
-    """Let a model answer; see `BPETokenizer.chat`."""
-    reads = functools.partial(_template_reads, tokenizer, options)
-    _check_options("chat()", options, _CHAT_OPTIONS, reads)
-    given = {"top_k": 0, "seed": None, "stop": (), "stream": False, "timeout": None, **options}
+def _open_fitting(
+    tokenizer: BPETokenizer, path: _FileName, backend: Any, loading: _Loading
+) -> _Runner:
+    """Open a model; refuse another model's tokenizer, if possible before weights are loaded."""
+    found = _describe(path)
+    _, files, _ = _choices(path, found, backend)[0]
+    if problem := _misfit(tokenizer, files):
+        raise ValueError(problem)
+    model = _open_model(Path(path), found, backend, loading)
+    if tokenizer.max_id >= model.vocab_rows:  # of a GGUF file, llama.cpp says how many there are
+        problem = f"{path} has only {model.vocab_rows:,}: this tokenizer is another model's"
+        raise ValueError(f"this tokenizer has ids up to {tokenizer.max_id:,}, and {problem}")
+    return model
+
+
+def _until_stop(ids: Iterable[int], stops: Container[int], reply: _Reply) -> Iterator[int]:
+    """Yield ids up to one that ends an answer; count them."""
+    started = time.perf_counter()
+    for id_ in ids:
+        reply.new_tokens += 1
+        reply.seconds = time.perf_counter() - started
+        if id_ in stops:
+            reply.finish = "stop"
+            return
+        yield id_
+    reply.finish = "length"
+
+
+def _start_answer(
+    tokenizer: BPETokenizer, messages: _Chat, path: _FileName, **options: Any
+) -> tuple[_Runner, _Reply, Iterator[str]]:
+    """Open a model; return it, its answer in pieces, and what these take while they are read."""
+    given = {"top_k": 0, "seed": None, "stop": (), "timeout": None, "backend": None, **options}
     wait = _check_timeout(given.pop("timeout"))
     how = _Sampling(*map(given.pop, _Sampling._fields)).check()
     loading = _Loading(given.pop("n_gpu_layers"), given.pop("n_ctx"))
-    names = "backend", "max_new_tokens", "stop", "stream", "verbose"
-    backend, most, stop, stream, verbose = map(given.pop, names)
+    backend, most, stop = map(given.pop, ("backend", "max_new_tokens", "stop"))
     prompt = tokenizer.apply_chat_template(messages, **given)  # the rest are the template's options
-    model = _open_model(Path(path), backend, loading)
-    if tokenizer.max_id >= model.vocab_rows:
-        problem = f"{path} has only {model.vocab_rows:,}: this tokenizer is another model's"
-        raise ValueError(f"this tokenizer has ids up to {tokenizer.max_id:,}, and {problem}")
+    model = _open_fitting(tokenizer, path, backend, loading)
     answered = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
     given |= {"add_generation_prompt": False, "tokenize": False}
     ends = _CONTROL.findall(tokenizer.apply_chat_template(answered, **given))[-1:]
     control = tokenizer.special_tokens.items()
     stops = {id_ for token, id_ in control if token in (*ends, tokenizer.eos_token)}
     stops |= model.stop_ids
+    reply = _Reply(prompt_tokens=len(prompt))
     ids = model._generate(prompt, most, how, stops, tokenizer.max_id + 1, wait)
-    said = tokenizer.decode_streaming((id_ for id_ in ids if id_ not in stops), True)
-    pieces = _until(said, [each for each in ([stop] if isinstance(stop, str) else stop) if each])
+    said = tokenizer.decode_streaming(_until_stop(ids, stops, reply), True)
+    texts = [each for each in ([stop] if isinstance(stop, str) else stop) if each]
+    stopped = functools.partial(setattr, reply, "finish", "stop")
+    return model, reply, _until(said, texts, stopped)
+
+
+def _chat(tokenizer: BPETokenizer, messages: _Chat, path: _FileName, **options: Any) -> Any:
+    """Let a model answer; see `BPETokenizer.chat`."""
+    reads = functools.partial(_template_reads, tokenizer, options)
+    _check_options("chat()", options, _CHAT_OPTIONS, reads)
+    given = {"stream": False, **options}
+    stream, verbose = given.pop("stream"), given.pop("verbose")
+    model, reply, pieces = _start_answer(tokenizer, messages, path, **given)
     if verbose:
         print(f"{model!r}, context {model.context}", file=sys.stderr)
-    return pieces if stream else "".join(pieces)
+    if stream:
+        return pieces
+    text = "".join(pieces)
+    if verbose:
+        print(reply, file=sys.stderr)
+    return text
 
 
 def _to_json(data: Any) -> str:
@@ -8505,22 +8929,33 @@ def _known_ids(batches: Iterable[Sequence[int]], known: Container[int]) -> Itera
 
 
 def _cmd_chat(options: argparse.Namespace) -> None:
-    path = options.tokenizer or options.model_path
-    if options.tokenizer is None and not Path(path, "tokenizer.json").is_file():
+    path = options.model_path
+    own = _choices(path, _describe(path), options.backend)[0][1].tokenizer
+    if own is None and Path(path, "tokenizer.json").is_file():  # beside a GGUF file
+        own = Path(path)
+    if options.tokenizer is None and own is None:
         raise _UsageError(f"no tokenizer.json in {path}; pass --tokenizer")
-    tokenizer = BPETokenizer.from_pretrained(path, verbose=False)
-    names = ["model_path", "template", "system_prompt", "max_new_tokens", "temperature", "top_p"]
+    tokenizer = BPETokenizer.from_pretrained(options.tokenizer or own, verbose=False)
+    # Nothing is read from stdin for a model that can't be used.
+    loading = _Loading(options.n_gpu_layers, options.n_ctx)
+    model = _open_fitting(tokenizer, path, options.backend, loading)
+    if not options.quiet:
+        print(_printable(f"{model!r}, context {model.context}"), file=sys.stderr)
+    names = ["template", "system_prompt", "max_new_tokens", "temperature", "top_p"]
     given = {name: getattr(options, name) for name in [*names, "n_gpu_layers", "n_ctx", "backend"]}
     message = "".join(_stdin_text()) if options.message == "-" else options.message
     talk: list[dict[str, str]] = []
     for content in _typed_lines() if message is None else [message]:
         talk.append({"role": "user", "content": content})
         answer = ""
-        for piece in tokenizer.chat(talk, stream=True, **given):
+        _, reply, pieces = _start_answer(tokenizer, talk, path, **given)
+        for piece in pieces:
             answer += piece
             piece = _printable(piece, _KEPT) if sys.stdout.isatty() else piece
             print("" if options.json else piece, end="", flush=True)
-        print(json.dumps({"text": answer}) if options.json else "")
+        print(json.dumps({"text": answer}) if options.json else "", flush=True)
+        if not options.quiet:
+            print(reply, file=sys.stderr)
         talk.append({"role": "assistant", "content": answer})
 
 

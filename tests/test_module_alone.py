@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -286,19 +287,43 @@ def test_a_name_needs_the_tools(run: Run, name: str) -> None:
     assert (done.returncode, done.stdout, done.stderr.decode()) == (1, b"", shown)
 
 
-@pytest.mark.parametrize("stdin", [b"", b"\n \n", b"quit\nHi\n", b"exit\n", b"/quit"])
-def test_chat_ends_when_nothing_is_asked(run: Run, tok: Path, stdin: bytes) -> None:
-    done = run("chat", "--tokenizer", "tok", "--model", "model.gguf", stdin=stdin)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+@pytest.mark.parametrize(("model", "message"), [("model.gguf", None), ("nosuch", "-")])
+def test_chat_without_a_model_reads_nothing(
+    alone: Path, packages: Path, tok: Path, model: str, message: str | None
+) -> None:
+    words = ["bpe_tokenizer.py", "chat", "--tokenizer", str(tok), "--model", model]
+    words += [] if message is None else ["--message", message]
+    environment = {**os.environ, "PYTHONPATH": str(packages)}
+    process = subprocess.Popen(
+        [sys.executable, "-S", *words],
+        stdin=subprocess.PIPE,  # nothing is ever written to it
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=alone,
+        env=environment,
+    )
+    try:
+        process.wait(timeout=60)
+        assert process.stdout is not None and process.stderr is not None
+        told = process.stderr.read().decode()
+        assert (process.returncode, process.stdout.read()) == (1, b"")
+    finally:
+        process.kill()
+        process.communicate()
+    expected = f"bpe-tokenizer: error: {model}: no such file or directory; expected a .gguf file"
+    assert told.startswith(expected) and len(told.splitlines()) == 1
 
 
 def test_chat_needs_a_tokenizer(run: Run, alone: Path) -> None:
     (alone / "other.gguf").write_bytes(b"GGUF")
     (alone / "empty").mkdir()
-    for model in ("other.gguf", "empty", "nosuch"):
+    done = run("chat", "--model", "other.gguf", "--message", "Hi")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert "no tokenizer.json in other.gguf; pass --tokenizer" in done.stderr.decode()
+    for model, told in {"empty": "contains no model", "nosuch": "no such file"}.items():
         done = run("chat", "--model", model, "--message", "Hi")
-        assert (done.returncode, done.stdout) == (2, b"")
-        assert f"no tokenizer.json in {model}; pass --tokenizer" in done.stderr.decode()
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert told in done.stderr.decode()
 
 
 @pytest.mark.parametrize("command", OPTIONS)
@@ -422,6 +447,9 @@ def test_the_chat_command_with_a_model(library: str, alone: Path, tmp_path: Path
     done = run_with_packages("sys.exit(bpe_tokenizer.main(sys.argv[1:]))", alone, "chat", *words)
     assert (done.returncode, done.stdout) == (0, answer(tokenizer, 16) + "\n"), done.stderr
     assert "Exception ignored" not in done.stderr  # a model that is freed too late
+    *_, loaded, speed = done.stderr.splitlines()
+    assert loaded.lower().startswith(f"<{library} on cpu: {model}>, context ".lower())
+    assert re.fullmatch(r"\d+ \+ \d+ tokens, [\d.]+ a second, ended by (stop|length)", speed)
 
 
 def test_chat_refuses_the_tokenizer_of_another_model(alone: Path, tmp_path: Path) -> None:
@@ -449,13 +477,16 @@ def test_a_model_is_loaded_anew_when_its_files_change(
 
     (tmp_path / "config.json").write_text('{"vocab_size": 9}')
     weights = tmp_path / "model.safetensors"
-    weights.write_bytes(b"old")
+    weights.write_bytes(b"\2\0\0\0\0\0\0\0{}")
     monkeypatch.setattr(bpe_tokenizer, "_loaded", {})
     monkeypatch.setitem(bpe_tokenizer._RUNNERS, "transformers", Fake)
     monkeypatch.setattr(bpe_tokenizer, "_is_installed", lambda package: True)
-    how = tmp_path, "transformers", bpe_tokenizer._Loading()
-    first = bpe_tokenizer._open_model(*how)
-    assert bpe_tokenizer._open_model(*how) is first and len(made) == 1
-    weights.write_bytes(b"new")
+
+    def opened() -> Any:
+        found = bpe_tokenizer._describe(tmp_path)
+        return bpe_tokenizer._open_model(tmp_path, found, "transformers", bpe_tokenizer._Loading())
+
+    first = opened()
+    assert opened() is first and len(made) == 1
     os.utime(weights, ns=(1, 1))
-    assert bpe_tokenizer._open_model(*how) is not first and len(made) == 2
+    assert opened() is not first and len(made) == 2

@@ -7,8 +7,7 @@ model's own tokenizer is compared, too: a directory may contain files of two mod
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from bpe_tokenizer import BPETokenizer, FileFormatError
@@ -17,9 +16,6 @@ from bpe_tokenizer_tools.backends import model_files
 from bpe_tokenizer_tools.backends.model_files import ModelFiles
 from bpe_tokenizer_tools.checking.lint import Finding
 from bpe_tokenizer_tools.core import shorten
-from bpe_tokenizer_tools.support.files import status_of
-
-_EXAMPLES = 3
 
 
 def check(tokenizer: BPETokenizer, files: ModelFiles, is_own: bool = False) -> None:
@@ -38,7 +34,7 @@ def check(tokenizer: BPETokenizer, files: ModelFiles, is_own: bool = False) -> N
     Raises:
         ValueError: what differs, and what to do.
     """
-    problem = _misfit(tokenizer, files, is_own)
+    problem = core.misfit(tokenizer, files, is_own)
     if problem:
         raise ValueError(problem)
 
@@ -56,41 +52,13 @@ def findings(tokenizer: BPETokenizer, path: Path) -> list[Finding]:
         return [Finding("error", MODEL, str(error))]
     found: list[Finding] = []
     for files in models:
-        problem = _misfit(tokenizer, files, is_own=True)
+        problem = core.misfit(tokenizer, files, is_own=True)
         found += [Finding("error", MODEL, problem)] if problem else []
         found += [finding for role in files.said for finding in _role(tokenizer, files, role)]
     return list(dict.fromkeys(found))  # one config.json may have two kinds of weights
 
 
 MODEL = "model"  # a finding by which the model can't run with the tokenizer
-
-
-def _misfit(tokenizer: BPETokenizer, files: ModelFiles, is_own: bool) -> str:
-    """Return why a tokenizer doesn't fit a model, and what to do; empty if it fits."""
-    problems = []
-    if tokenizer.max_id >= files.rows:
-        last = tokenizer.convert_ids_to_tokens(tokenizer.max_id)
-        problems.append(
-            f"its ids go up to {tokenizer.max_id:,} ({shorten(last)}), but the model has "
-            f"{files.rows:,} rows, for the ids 0 to {files.rows - 1:,}"
-        )
-    own: BPETokenizer | None = tokenizer
-    if not is_own:
-        own, tokens = _own(files)
-        problems += _differing_tokens(tokenizer.get_vocab(), tokens) if own is not None else []
-        problems += _differing_roles(tokenizer, own, files)
-    if not problems:
-        return ""
-    remedy = "use the tokenizer it was trained with"
-    if own is not None and own.max_id >= files.rows:
-        remedy = (
-            "the tokenizer and the weights come from different models, or tokens were added "
-            "without resizing the embedding: take both from one model, or resize the embedding"
-        )
-    elif own is not None:
-        remedy = f"load the model's own: BPETokenizer.from_file({str(files.tokenizer)!r})"
-    shown = "; ".join(problems)
-    return f"this tokenizer does not fit the model {files.path}: {shown}; {remedy}"
 
 
 def _role(tokenizer: BPETokenizer, files: ModelFiles, role: str) -> Iterator[Finding]:
@@ -112,31 +80,6 @@ def _role(tokenizer: BPETokenizer, files: ModelFiles, role: str) -> Iterator[Fin
     )
 
 
-def _differing_tokens(vocab: Mapping[str, int], tokens: Mapping[int, str]) -> list[str]:
-    differing = [(id_, token) for token, id_ in vocab.items() if tokens.get(id_) != token]
-    if not differing:
-        return []
-    examples = [
-        f"id {id_} is {shorten(token)}, the model's "
-        + (shorten(tokens[id_]) if id_ in tokens else "has none")
-        for id_, token in differing[:_EXAMPLES]
-    ]
-    return [f"{len(differing):,} of {len(vocab):,} tokens differ ({', '.join(examples)})"]
-
-
-def _differing_roles(
-    tokenizer: BPETokenizer, own: BPETokenizer | None, files: ModelFiles
-) -> list[str]:
-    problems = []
-    for role, said in (("bos", {files.bos_id}), ("eos", {*files.eos_ids})):
-        found = getattr(tokenizer, f"{role}_token_id")
-        expected = {*said, getattr(own, f"{role}_token_id", None)} - {None}
-        if found is not None and expected and found not in expected:
-            ids = " or ".join(map(str, sorted(expected, key=str)))
-            problems.append(f"its {role} token has the id {found}, the model's {ids}")
-    return problems
-
-
 # -- The model's own ----------------------------------------------------------
 
 
@@ -147,21 +90,3 @@ def load_own(files: ModelFiles) -> BPETokenizer | None:
         FileFormatError: it brings one that cannot be represented exactly.
     """
     return None if files.tokenizer is None else BPETokenizer.from_file(files.tokenizer)
-
-
-def _own(files: ModelFiles) -> tuple[BPETokenizer | None, Mapping[int, str]]:
-    """Return the model's own tokenizer, if it can be read, and its tokens by id."""
-    if files.tokenizer is None:
-        return None, {}
-    within = sorted(files.tokenizer.iterdir()) if files.tokenizer.is_dir() else [files.tokenizer]
-    stamp = tuple((file.name, status_of(file)) for file in within if file.is_file())
-    return _read_own(files.tokenizer, stamp)
-
-
-@functools.lru_cache(maxsize=2)  # a chat asks for it at every turn
-def _read_own(path: Path, stamp: object) -> tuple[BPETokenizer | None, Mapping[int, str]]:
-    try:
-        own = BPETokenizer.from_file(path)
-    except (FileFormatError, FileNotFoundError):
-        return None, {}
-    return own, {id_: token for token, id_ in own.get_vocab().items()}

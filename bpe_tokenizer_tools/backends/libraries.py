@@ -104,7 +104,7 @@ class Transformers(Backend, core.Transformers):
         if stored == "quantized" or "quantization_config" in self.files.config:
             return "auto"
         if device == "cpu":
-            needed = sum(status.size for _, status in self.files.stamp()) * 2
+            needed = sum(size for _, (size, *_) in self.files.stamp()) * 2
             return "float32" if needed < _memory() / 2 else stored
         if stored == "bfloat16" and device.startswith("cuda"):
             return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"

@@ -14,10 +14,8 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from bpe_tokenizer import BPETokenizer, InferenceBackend
@@ -29,31 +27,7 @@ from bpe_tokenizer_tools.prompts.completing import beyond
 from bpe_tokenizer_tools.prompts.healing import CoveringTree
 from bpe_tokenizer_tools.support.text import say
 
-
-@dataclass
-class Reply:
-    """What an answer took.
-
-    Attributes:
-        text: the answer as it was yielded, including thoughts.
-        prompt_tokens: how many ids the model was given.
-        new_tokens: how many it generated, including those of a string that stopped it.
-        seconds: how long that took.
-        finish: "stop" if the answer is complete, "length" if it was cut off, "cancelled", or
-            "error" if the model failed.
-    """
-
-    text: str = ""
-    prompt_tokens: int = 0
-    new_tokens: int = 0
-    seconds: float = 0.0
-    finish: str = "cancelled"
-
-    @property
-    def tokens_per_second(self) -> float:
-        """How fast the answer was generated, including reading the prompt."""
-        return self.new_tokens / self.seconds if self.seconds else 0.0
-
+Reply = core.Reply
 
 _OPTIONS = (
     *("model", "tokenizer", "template", "system_prompt", "backend", "n_gpu_layers", "n_ctx"),
@@ -224,26 +198,21 @@ class Session:
         reply, taken, given = self.last, list[int](), list[str]()
         messages = list(self.conversation.messages)
 
-        def kept() -> Iterator[int]:
-            started = time.perf_counter()
+        def noted() -> Iterator[int]:
             for id_ in ids:
                 taken.append(id_)
-                reply.new_tokens, reply.seconds = len(taken), time.perf_counter() - started
-                if id_ in stop_ids:
-                    reply.finish = "stop"
-                    return
                 yield id_
-            reply.finish = "length"
 
         def stopped() -> None:
             reply.finish = "stop"
 
         try:
             yield ""
+            kept = core.until_stop(noted(), stop_ids, reply)
             if healed:
-                pieces = beyond(self.tokenizer, kept(), healed.prefix)
+                pieces = beyond(self.tokenizer, kept, healed.prefix)
             else:
-                pieces = self.tokenizer.decode_streaming(kept(), skip_special_tokens=True)
+                pieces = self.tokenizer.decode_streaming(kept, skip_special_tokens=True)
             for piece in core.until(pieces, stops, stopped):
                 given.append(piece)
                 yield piece
@@ -289,10 +258,5 @@ def chat(
         return pieces
     text = "".join(pieces)
     if verbose:
-        last = session.last
-        print(
-            f"{last.prompt_tokens} + {last.new_tokens} tokens, {last.tokens_per_second:.1f} a "
-            f"second, ended by {last.finish}",
-            file=sys.stderr,
-        )
+        print(session.last, file=sys.stderr)
     return text

@@ -188,6 +188,7 @@ def _check_chat(options: argparse.Namespace) -> None:
 
 
 def _cmd_chat(options: argparse.Namespace) -> None:
+    from bpe_tokenizer_tools import backends
     from bpe_tokenizer_tools.chat import terminal
     from bpe_tokenizer_tools.chat.session import Session
 
@@ -195,6 +196,7 @@ def _cmd_chat(options: argparse.Namespace) -> None:
     template, tokenizer = _chat_template(options.template), None
     if options.tokenizer is not None:
         tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
+    backends.find(options.model_path, options.backend)  # is there one, before stdin is read?
     message = "".join(core.stdin_text()) if options.message == "-" else options.message
     if message is not None and not message.strip():
         raise core.UsageError("argument --message: expected text, got ''")

@@ -194,14 +194,15 @@ def test_threads_load_a_model_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             threading.Event().wait(0.05)
 
     (tmp_path / "config.json").write_text('{"vocab_size": 9}')
-    (tmp_path / "model.safetensors").write_bytes(b"")
+    (tmp_path / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
     monkeypatch.setattr(bpe_tokenizer, "_loaded", {})
     monkeypatch.setitem(bpe_tokenizer._RUNNERS, "transformers", Slow)  # type: ignore[arg-type]
     monkeypatch.setattr(bpe_tokenizer, "_is_installed", lambda package: True)
 
     def open_model(_: int) -> Any:
         together.wait(LONG)
-        return bpe_tokenizer._open_model(tmp_path, "transformers", bpe_tokenizer._Loading())
+        found = bpe_tokenizer._describe(tmp_path)
+        return bpe_tokenizer._open_model(tmp_path, found, "transformers", bpe_tokenizer._Loading())
 
     with ThreadPoolExecutor(4) as pool:
         assert len({*pool.map(open_model, range(4))}) == len(loaded) == 1

@@ -437,7 +437,7 @@ def _() -> None:
 @checks("chat")
 def _() -> None:
     asked = [{"role": "user", "content": "Hi"}]
-    assert "no model" in error(FileNotFoundError, fresh().chat, asked, "nosuch", "alpaca")
+    assert "no such file" in error(FileNotFoundError, fresh().chat, asked, "nosuch", "alpaca")
     for typo, meant in [("max_tokens", "max_new_tokens"), ("stop_strings", "stop")]:
         found = error(TypeError, fresh().chat, asked, "nosuch", "alpaca", **{typo: 1})
         assert found == f"chat() takes no option {typo!r}; did you mean {meant!r}?"
