@@ -6964,10 +6964,10 @@ _loading_lock = threading.RLock()
 atexit.register(_loaded.clear)  # while its library still works
 
 
-def _open_model(path: Path, found: list[_ModelFiles], backend: Any, loading: _Loading) -> _Runner:
+def _open_model(path: Path, backend: Any, loading: _Loading) -> _Runner:
     """Load a model with the best library installed, or return it if it was the last one loaded."""
     problems = []
-    for name, files, device in _choices(path, found, backend):
+    for name, files, device in _choices(path, _describe(path), backend):
         loading = dataclasses.replace(loading, device=device)
         key = repr((name, loading, files, files.stamp()))
         try:
@@ -7400,11 +7400,10 @@ def _open_fitting(
     tokenizer: BPETokenizer, path: _FileName, backend: Any, loading: _Loading
 ) -> _Runner:
     """Open a model; refuse another model's tokenizer, if possible before weights are loaded."""
-    found = _describe(path)
-    _, files, _ = _choices(path, found, backend)[0]
+    _, files, _ = _choices(path, _describe(path), backend)[0]
     if problem := _misfit(tokenizer, files):
         raise ValueError(problem)
-    model = _open_model(Path(path), found, backend, loading)
+    model = _open_model(Path(path), backend, loading)
     if tokenizer.max_id >= model.vocab_rows:  # of a GGUF file, llama.cpp says how many there are
         problem = f"{path} has only {model.vocab_rows:,}: this tokenizer is another model's"
         raise ValueError(f"this tokenizer has ids up to {tokenizer.max_id:,}, and {problem}")

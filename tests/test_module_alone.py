@@ -481,12 +481,8 @@ def test_a_model_is_loaded_anew_when_its_files_change(
     monkeypatch.setattr(bpe_tokenizer, "_loaded", {})
     monkeypatch.setitem(bpe_tokenizer._RUNNERS, "transformers", Fake)
     monkeypatch.setattr(bpe_tokenizer, "_is_installed", lambda package: True)
-
-    def opened() -> Any:
-        found = bpe_tokenizer._describe(tmp_path)
-        return bpe_tokenizer._open_model(tmp_path, found, "transformers", bpe_tokenizer._Loading())
-
-    first = opened()
-    assert opened() is first and len(made) == 1
+    how = tmp_path, "transformers", bpe_tokenizer._Loading()
+    first = bpe_tokenizer._open_model(*how)
+    assert bpe_tokenizer._open_model(*how) is first and len(made) == 1
     os.utime(weights, ns=(1, 1))
-    assert opened() is not first and len(made) == 2
+    assert bpe_tokenizer._open_model(*how) is not first and len(made) == 2

@@ -201,8 +201,7 @@ def test_threads_load_a_model_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     def open_model(_: int) -> Any:
         together.wait(LONG)
-        found = bpe_tokenizer._describe(tmp_path)
-        return bpe_tokenizer._open_model(tmp_path, found, "transformers", bpe_tokenizer._Loading())
+        return bpe_tokenizer._open_model(tmp_path, "transformers", bpe_tokenizer._Loading())
 
     with ThreadPoolExecutor(4) as pool:
         assert len({*pool.map(open_model, range(4))}) == len(loaded) == 1
