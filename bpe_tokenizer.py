@@ -7539,10 +7539,15 @@ def _files_to_save(
     roles, settings, templates = tokenizer._rest()
     if name != "tokenizer":
         settings = {**settings, "name": name}
-    config, names = _config_json(tokenizer._definition, roles, settings, templates)
-    data = _tokenizer_json(tokenizer._definition, _added_elsewhere(tokenizer), settings)
-    found: dict[Path, str | None] = dict.fromkeys(_tokenizer_files(folder))
-    found[folder / "tokenizer.json"] = _to_json(data)
+    definition, around = tokenizer._definition, _added_elsewhere(tokenizer)
+    config, names = _config_json(definition, roles, settings, templates)
+    found: dict[Path, str | None] = {}
+    options = (definition.components or {}).get("model", {})
+    if options.get("end_of_word_marker") or options.get("all_merges"):  # of words
+        found = _tools("formats.vocab_merges").word_files(tokenizer, folder, around, config)
+    else:
+        found[folder / "tokenizer.json"] = _to_json(_tokenizer_json(definition, around, settings))
+    found.update(dict.fromkeys(_side_files(folder)))  # if they aren't written, they go
     found[folder / "tokenizer_config.json"] = _to_json(dict(sorted(config.items())))
     if names is not None:
         found[folder / "special_tokens_map.json"] = _to_json(dict(sorted(names.items())))
@@ -7791,7 +7796,7 @@ class BPETokenizer:
                 counted, except for the pairs of single bytes: HuggingFace's rule.
             surround: as for the constructor; None keeps the current one.
             style: "sentencepiece" takes `byte_fallback` and `character_coverage`; see
-                docs/sentencepiece.md.
+                docs/sentencepiece.md.  "words": docs/words.md.
             ties: which of equally frequent pairs to merge: HuggingFace's choice, the "greatest" by
                 bytes, the "greatest-printable", the one of the "smallest-ids", or the "first" in
                 the text (docs/ties.md).

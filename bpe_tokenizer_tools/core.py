@@ -78,6 +78,7 @@ by_id = bpe_tokenizer._by_id
 with_added_tokens = bpe_tokenizer._with_added_tokens
 roles_by_name = bpe_tokenizer._roles_by_name
 template_ids = bpe_tokenizer._template_ids
+Template = bpe_tokenizer._Template
 
 # Corpora, counting and training
 COMPRESSED = bpe_tokenizer._COMPRESSED

@@ -181,12 +181,21 @@ class _Case:
         shutil.copyfile(path, alone)
         return BPETokenizer.from_file(alone)
 
+    def saved(self) -> Path:
+        """Save the tokenizer, once."""
+        path = self._scratch / "saved"
+        if not path.exists():
+            self.tokenizer.save(path, verbose=False)
+        return path
+
     def exported(self, kind: str) -> Path:
         """Write the tokenizer in a format, once; _NotReadError if it cannot hold it."""
         path = self._scratch / ("saved" if kind in _SAVED else f"exported.{kind}")
         try:
-            if not path.exists() and kind in _SAVED:
-                self.tokenizer.save(path, verbose=False)
+            if kind in _SAVED:
+                self.saved()
+                if not (path / "tokenizer.json").exists():
+                    core.tokenizer_json_of(self.tokenizer)  # raises: other files hold it
             elif not path.exists():
                 self.tokenizer.export(path, kind, without_normalizer=True)
         except ValueError as error:
@@ -250,7 +259,7 @@ def _kind(file: Path) -> str | None:
 def _load_this(case: _Case) -> _Peer:
     with warnings.catch_warnings():  # the first load already gave them
         warnings.simplefilter("ignore")
-        loaded = BPETokenizer.from_pretrained(case.exported("directory"), verbose=False)
+        loaded = BPETokenizer.from_pretrained(case.saved(), verbose=False)
     surround = functools.partial(loaded.encode, add_special_tokens=True, allowed_special="all")
     return _own(loaded)._replace(surround=surround, own=True)
 

@@ -111,8 +111,12 @@ def _train_options(add: Callable[..., Any]) -> None:
     add("--parity", nargs="+", action="extend", default=[], metavar="LANGUAGE=FILE", help=alike)
     threes = "group digits by threes from the right, such as 1|234|567, with any --pattern"
     add("--digits", choices=("right",), help=threes)
-    form = "what merges start from: bytes, or characters with ▁ for a space"
-    add("--style", choices=("byte-level", "sentencepiece"), default="byte-level", help=form)
+    form = (
+        "what merges start from: bytes; characters with ▁ for a space; or words, whose characters "
+    )
+    form += "end in </eow>"
+    styles = ("byte-level", "sentencepiece", "words")
+    add("--style", choices=styles, default="byte-level", help=form)
     fallback = "with sentencepiece: characters without a token become bytes, not <unk>"
     add("--byte-fallback", action=argparse.BooleanOptionalAction, help=fallback)
     coverage = "with sentencepiece: share of text whose characters get tokens (default: 0.9995)"
@@ -120,8 +124,8 @@ def _train_options(add: Callable[..., Any]) -> None:
 
 
 def _cmd_train(options: argparse.Namespace) -> int | None:
-    if (options.pattern or options.digits) and options.style == "sentencepiece":
-        problem = "--style sentencepiece cuts text at spaces; leave out --pattern"
+    if (options.pattern or options.digits) and options.style != "byte-level":
+        problem = f"--style {options.style} cuts text at spaces; leave out --pattern"
         raise core.UsageError(f"{problem} and --digits")
     if options.digits:
         if options.counts:

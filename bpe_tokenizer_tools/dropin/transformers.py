@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import sys
 import tempfile
 import threading
@@ -50,6 +51,8 @@ def to_transformers(tokenizer: BPETokenizer) -> Any:
     library = core.import_optional("transformers", "to_transformers", "transformers")
     with tempfile.TemporaryDirectory() as directory:
         tokenizer.save(directory, verbose=False)
+        if not os.path.exists(os.path.join(directory, "tokenizer.json")):
+            core.tokenizer_json_of(tokenizer)  # raises: other files hold it
         made = library.PreTrainedTokenizerFast.from_pretrained(directory)
     name = core.rest(tokenizer)[1].get("name") or ""
     made.name_or_path = made.init_kwargs["name_or_path"] = name

@@ -448,15 +448,15 @@ def check_writable(components: dict[str, Any]) -> None:
     if components["model"].get("all_merges"):
         raise ValueError(
             "tokenizer.json cannot hold this tokenizer: its merges make tokens that have no id, "
-            "and tokenizer.json can list only merges of tokens with ids; keep vocab.json and "
-            "merges.txt"
+            "and tokenizer.json can list only merges of tokens with ids; save() writes vocab.json "
+            "and merges.txt"
         )
     marker = components["model"].get("end_of_word_marker")
     if marker:
         raise ValueError(
             f"tokenizer.json cannot hold this tokenizer: each word ends in {marker!r} as a symbol "
-            "of its own, and tokenizer.json has it as a suffix of the last character only; keep "
-            "vocab.json and merges.txt"
+            "of its own, and tokenizer.json has it as a suffix of the last character only; save() "
+            "writes vocab.json and merges.txt"
         )
     chain = core.JsonReader(components, Path())
     if any(step.data.get("type") == "SentencePiece" for step in core.steps(chain, "normalizer")):

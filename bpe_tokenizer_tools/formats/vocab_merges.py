@@ -103,6 +103,7 @@ _RESERVED = {
     "bos_token": "<bos>",
     "eos_token": "<eos>",
 }
+RESERVED = ("<pad>", "<bos>", "<eos>", "<unk>")  # in the order of ids, in new vocabularies
 _GPT2 = _Class(_END_OF_TEXT)
 _ROBERTA = _Class(_ROBERTA_TOKENS, around=("cls_token", "sep_token"))
 _CLIP = _Class(
@@ -231,7 +232,13 @@ def read(
         if "unk_token" not in roles:
             problem = "merges make tokens that have no id, and a file beside it says that there is"
             raise FileFormatError(path, "", f"{problem} no unknown token; delete that unk_token")
-    definition = _with_own_options(path, data, own) if own else None
+    definition = None
+    if own:
+        definition = _with_own_options(path, data, own)
+        ids = {token.content: token.id for token in definition.added}
+        surround = found.config.data.get("surround")
+        rule = core.rule_of(surround, roles, ids, definition.template)
+        definition = dataclasses.replace(definition, template=rule)
     return Source(data, roles, found.settings, found.side.templates, definition)
 
 
@@ -343,6 +350,23 @@ def _read_merges(
 
 # White space as Python's str.split and re have it.
 _AT_SPACES = {"type": "Split", "pattern": {"Regex": r"[\s\x1c-\x1f]"}, "behavior": "Removed"}
+
+
+def symbol_components(marker: str) -> dict[str, Any]:
+    """Return the components of words that end in a symbol of their own."""
+    return {
+        "normalizer": None,
+        "pre_tokenizer": dict(_AT_SPACES),
+        "decoder": {"type": "BPEDecoder", "suffix": marker},
+        "model": {
+            "unk_token": _RESERVED["unk_token"],
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "end_of_word_marker": marker,
+        },
+    }
 
 
 def _word_level(
@@ -519,6 +543,49 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     if list(tokenizer.chat_templates) == ["default"]:
         found[path / "chat_template.jinja"] = tokenizer.chat_templates["default"]
     return found
+
+
+def word_files(
+    tokenizer: BPETokenizer, folder: Path, around: core.Template, config: dict[str, Any]
+) -> Contents:
+    """Return vocab.json and merges.txt of a word-level tokenizer that tokenizer.json can't hold.
+
+    Args:
+        tokenizer: has a symbol at the end of each word, or merges of tokens without ids.
+        folder: where the files go.
+        around: the ids before and after a text, in other libraries.
+        config: tokenizer_config.json, which gets the flags for them.
+
+    Raises:
+        FileExistsError: a tokenizer.json is there.
+    """
+    if (folder / "tokenizer.json").exists():
+        raise FileExistsError(
+            f"{folder}: has a tokenizer.json, which would be loaded instead of this tokenizer's "
+            "vocab.json; save to another directory, or delete it"
+        )
+    definition = tokenizer.definition
+    for end, ids in zip(("bos", "eos"), around):
+        own = getattr(tokenizer, f"{end}_token_id")
+        if ids not in ((), (own,)):
+            raise lost("vocab.json and merges.txt", "more than bos and eos goes around a text")
+        if bool(ids) != bool(config.get(f"add_{end}_token")):
+            config[f"add_{end}_token"] = bool(ids)
+    normalizer = (definition.components or {}).get("normalizer")
+    if normalizer is not None and not config.get("do_lower_case"):
+        raise lost("vocab.json and merges.txt", "its normalizer")
+    config["added_tokens_decoder"] = {
+        str(token.id): core.token_entry(token) for token in definition.added
+    }
+    vocab = {definition.write(token): id_ for token, id_ in definition.vocab.items()}
+    vocab |= {token.content: token.id or 0 for token in definition.added}
+    merges = (f"{left.decode()} {right.decode()}\n" for left, right in tokenizer.merges)
+    return {
+        folder / "vocab.json": json.dumps(
+            dict(sorted(vocab.items(), key=lambda item: item[1])), ensure_ascii=False
+        ),
+        folder / "merges.txt": "".join(["#version: 0.2\n", *merges]),
+    }
 
 
 def _check_is_gpt2(definition: Definition) -> None:

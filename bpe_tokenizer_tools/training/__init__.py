@@ -1,1 +1,1 @@
-"""Other ways to train: SentencePiece's components, other rules for ties, superwords, parity."""
+"""Other ways to train: SentencePiece's components, words, ties, superwords, parity."""

@@ -137,7 +137,8 @@ class Style(NamedTuple):
     def _check(self, counts: Mapping[bytes, int] | None) -> None:
         """Raise unless this is style="sentencepiece" with valid options."""
         if self.name not in ("byte-level", "sentencepiece"):
-            raise ValueError(f"style must be 'byte-level' or 'sentencepiece', got {self.name!r}")
+            known = "'byte-level', 'sentencepiece' or 'words'"
+            raise ValueError(f"style must be {known}, got {self.name!r}")
         if self.name == "byte-level":
             given = "character_coverage" if self.byte_fallback is None else "byte_fallback"
             raise ValueError(f"{given} works only with style='sentencepiece'; leave it out")

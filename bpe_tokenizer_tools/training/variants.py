@@ -73,11 +73,15 @@ class Training:
 
 
 def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
-    """Train as `BPETokenizer.train` was asked to: superwords, parity, or SentencePiece's style."""
+    """Train as `BPETokenizer.train` was asked to: superwords, parity, or another style."""
     if given["superwords"] is None and given["parity"] is None:
         if given["special_tokens_first"] and given["style"] != "byte-level":
             problem = "special_tokens_first works only with style='byte-level'"
             raise ValueError(f"{problem}; leave it out")
+        if given["style"] == "words":
+            from bpe_tokenizer_tools.training import words
+
+            return words.train(tokenizer, given)
         from bpe_tokenizer_tools.training import sentencepiece
 
         return sentencepiece.train(tokenizer, given)

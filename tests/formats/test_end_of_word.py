@@ -157,18 +157,50 @@ def test_what_else_is_made_of_it(engine: str, tmp_path: Path) -> None:
         BPETokenizer.from_file(tmp_path, special_tokens={"</w>": vocab["</w>"]})
 
 
-def test_no_other_file_can_hold_it(engine: str, tmp_path: Path) -> None:
+def test_only_these_two_files_can_hold_it(engine: str, tmp_path: Path) -> None:
     vocab, merges = train(CORPUS, 14, "</w>")
     ours = BPETokenizer.from_file(write(tmp_path / "in", vocab, merges))
-    wanted = "each word ends in '</w>' as a symbol of its own.* keep vocab.json and merges.txt"
+    wanted = (
+        r"each word ends in '</w>' as a symbol of its own.* save\(\) writes vocab.json and merg"
+    )
     with pytest.raises(ValueError, match=f"tokenizer.json cannot hold this tokenizer: {wanted}"):
-        ours.save(tmp_path / "out", verbose=False)
-    with pytest.raises(ValueError, match=wanted):
         ours.export(tmp_path / "t.json", "tokenizer.json")
+    with pytest.raises(ValueError, match=wanted):
+        ours.to_hf()
     for format_, name in (("gguf", "t.gguf"), ("tiktoken", "t.tiktoken"), ("gpt2", "o")):
         with pytest.raises(ValueError, match="not byte-level"):
             ours.export(tmp_path / name, format_)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
+    ours.save(tmp_path / "out", verbose=False)
+    assert BPETokenizer.from_file(tmp_path / "out") == ours
+    assert json.loads((tmp_path / "out" / "vocab.json").read_bytes()) == vocab
+    (tmp_path / "out" / "tokenizer.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(FileExistsError, match=r"has a tokenizer\.json, which would be loaded"):
+        ours.save(tmp_path / "out", verbose=False)
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_what_is_saved_is_loaded_again(engine: str, lower: bool, tmp_path: Path) -> None:
+    vocab, merges = train(CORPUS, 14, "</eow>")
+    config = {
+        "do_lower_case": lower,
+        "bos_token": "<s>",
+        "add_bos_token": True,
+        "eos_token": "<end>",
+        "own": 3,
+    }
+    ours = BPETokenizer.from_file(write(tmp_path / "in", vocab, merges, tokenizer_config=config))
+    ours.add_special_tokens(["<more>"])
+    ours.chat_template = "{{ messages }}"
+    ours.save(tmp_path / "out", verbose=False)
+    again = BPETokenizer.from_file(tmp_path / "out")
+    assert again == ours and again.special_tokens == ours.special_tokens
+    text = "LOW lowest<more> widow"
+    for options in ({}, {"add_special_tokens": True}, {"allowed_special": "all"}):
+        assert again.encode(text, **options) == ours.encode(text, **options)
+    assert again.encode("low", add_special_tokens=True)[0] == ours.bos_token_id
+    found = json.loads((tmp_path / "out" / "tokenizer_config.json").read_bytes())
+    assert {key: found[key] for key in config} == config
 
 
 # -- Which of the two it is ---------------------------------------------------
