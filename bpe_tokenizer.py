@@ -4701,8 +4701,17 @@ def _turns(talk: _Talk, prompt: bool, start: str, middle: str, end: str) -> list
     return made + headers["assistant"] if prompt else made
 
 
+# Meta's template takes any role; these are the ones that Llama 3 was trained on, and OpenAI's name
+# for the results of tools.  A model makes nothing sensible of others, such as a misspelled one.
+_LLAMA3_ROLES = ("system", "user", "assistant", "ipython", "tool")
+
+
 def _llama3(talk: _Talk, prompt: bool) -> Iterator[_Segment]:
     """Source: Meta-Llama-3-8B-Instruct's chat template; contents are stripped there."""
+    for message in talk:
+        if message["role"] not in _LLAMA3_ROLES:
+            known, role = ", ".join(_LLAMA3_ROLES), str(message["role"])
+            raise ValueError(f"the llama3 template has no role {role!r}: expected one of {known}")
     stripped = [{**each, "content": each["content"].strip()} for each in talk]
     yield "<|begin_of_text|>", True
     header = "<|start_header_id|>", "<|end_header_id|>\n\n"
@@ -4719,21 +4728,49 @@ _ALPACA_TASK = (
 )
 
 
-def _alpaca(talk: _Talk, prompt: bool) -> Iterator[_Segment]:
-    """Source: Stanford Alpaca's prompt as github.com/tloen/alpaca-lora spells it, by turns."""
+def _alpaca(
+    talk: _Talk, prompt: bool, all_turns: bool = False, preamble: bool | None = None
+) -> Iterator[_Segment]:
+    """See `ChatTemplate.alpaca`.
+
+    Source: Stanford Alpaca's prompt as github.com/tloen/alpaca-lora spells it, which has one turn.
+    """
     has_system = bool(talk) and talk[0]["role"] == "system"
-    yield (talk[0]["content"], False) if has_system else (_ALPACA_TASK, True)
-    for message in talk[has_system:]:
+    turns = talk[has_system:]
+    for message in turns:
         if message["role"] not in _ALPACA:
             known = "expected at most one system message, first, then user and assistant"
             role = str(message["role"])
             raise ValueError(f"the alpaca template has no role {role!r} here: {known}")
-        yield f"\n\n{_ALPACA[message['role']]}", True
+    if not all_turns:
+        turns = _last_instruction(turns)
+    begins = preamble if preamble is not None else not has_system
+    own = f"{_ALPACA_TASK}\n\n" if begins else ""
+    for message in [*talk[:has_system], *turns]:
+        own += _ALPACA.get(message["role"], "")  # the system text has no header
+        if own:
+            yield own, True
         yield message["content"], False
-    yield f"\n\n{_ALPACA['assistant']}" if prompt else "\n\n", True
+        own = "\n\n"
+    yield own + (_ALPACA["assistant"] if prompt else ""), True
+
+
+def _last_instruction(turns: _Talk) -> _Talk:
+    """Return the last user message alone; warn if it isn't all there is."""
+    users = [message for message in turns if message["role"] == "user"]
+    if not users:
+        problem = "the alpaca template needs a user message, its instruction"
+        raise ValueError(f"{problem}; all_turns=True renders conversations without one, too")
+    if len(turns) > 1:
+        problem = "the alpaca template renders the last user message only, and leaves other turns"
+        _warn(f"{problem} out; all_turns=True renders all of them")
+    return users[-1:]
 
 
 _BUILT_IN: dict[str, Callable[..., Any]] = {"llama3": _llama3, "chatml": _chatml, "alpaca": _alpaca}
+_BUILT_IN_OPTIONS = {"alpaca": ("all_turns", "preamble")}
+# What makes these render a whole conversation, as continuing one and answering it need.
+_ALL_TURNS: dict[str, dict[str, bool]] = {"alpaca": {"all_turns": True}}
 
 
 def _joined_parts(content: Any, name: str, i: int) -> str:
@@ -4756,15 +4793,15 @@ def _joined_parts(content: Any, name: str, i: int) -> str:
     return texts[0][:0].join(texts) if texts else ""
 
 
-def _render(name: str, talk: _Talk, prompt: bool) -> list[_Segment]:
-    """Render a conversation with a built-in template."""
+def _render(name: str, talk: _Talk, prompt: bool, **options: Any) -> list[_Segment]:
+    """Render a conversation with a built-in template; `options` are those of `ChatTemplate`."""
     made: _Talk = []
     for i, message in enumerate(talk):
         content = message.get("content")
         if not isinstance(content, str):
             message = {**message, "content": _joined_parts(content, name, i)}
         made.append(message)
-    return list(_BUILT_IN[name](made, prompt))
+    return list(_BUILT_IN[name](made, prompt, **options))
 
 
 class ChatTemplate:
@@ -4797,10 +4834,36 @@ class ChatTemplate:
 
     @staticmethod
     def alpaca(
-        messages: _Chat, add_generation_prompt: bool = True, system_prompt: str | None = None
+        messages: _Chat,
+        add_generation_prompt: bool = True,
+        system_prompt: str | None = None,
+        *,
+        all_turns: bool = False,
+        preamble: bool | None = None,
     ) -> str:
-        """Render in Stanford Alpaca's format, which has no special tokens."""
-        return _as_text("alpaca", messages, add_generation_prompt, system_prompt)
+        """Render in Stanford Alpaca's format, which has no special tokens.
+
+        Args:
+            messages: a system message or none, then user and assistant.
+            add_generation_prompt: whether to end with the line "### Response:".
+            system_prompt: as for `BPETokenizer.apply_chat_template`.
+            all_turns: False renders the system text and the last user message, with a warning if
+                there are other turns; True renders all turns.
+            preamble: whether to begin with "Below is an instruction ..."; None means only if
+                there is no system text.
+
+        >>> talk = [{"role": "user", "content": "Hi"}]
+        >>> print(ChatTemplate.alpaca(talk, system_prompt="Be brief."))
+        Be brief.
+        <BLANKLINE>
+        ### Instruction:
+        Hi
+        <BLANKLINE>
+        ### Response:
+        <BLANKLINE>
+        """
+        options = {"all_turns": all_turns, "preamble": preamble}
+        return _as_text("alpaca", messages, add_generation_prompt, system_prompt, **options)
 
     @staticmethod
     def get_template(name: str) -> Callable[..., str]:
@@ -4810,8 +4873,10 @@ class ChatTemplate:
         return cast("Callable[..., str]", getattr(ChatTemplate, name))
 
 
-def _as_text(name: str, messages: _Chat, prompt: bool, system_prompt: str | None) -> str:
-    return _plain_text(_render(name, _check_messages(messages, system_prompt), prompt))
+def _as_text(
+    name: str, messages: _Chat, prompt: bool, system_prompt: str | None, **options: Any
+) -> str:
+    return _plain_text(_render(name, _check_messages(messages, system_prompt), prompt, **options))
 
 
 def _plain_text(segments: Iterable[_Segment]) -> str:
@@ -5056,6 +5121,16 @@ def _select_template(template: Any, tokenizer: BPETokenizer, tools: Any) -> Any:
     return _find_template(template, own, tokenizer._added)
 
 
+def _with_all_turns(
+    tokenizer: BPETokenizer, template: Any, variables: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return variables with which a template renders all turns, unless they say otherwise."""
+    chosen = variables.get("chat_template") if template is None else template
+    source = _select_template(chosen, tokenizer, variables.get("tools"))
+    is_built_in = isinstance(source, str) and source in _BUILT_IN
+    return {**(_ALL_TURNS.get(source, {}) if is_built_in else {}), **variables}
+
+
 _PAIRS = (
     "expected (text, trusted) pairs: the template's own text is trusted, and user-supplied text is "
     'not, as in `yield "<|im_start|>user\\n", True; yield message["content"], False`'
@@ -5065,7 +5140,9 @@ _PAIRS = (
 def _render_with(template: Any, talk: _Talk, prompt: bool, **variables: Any) -> list[_Segment]:
     """Render a conversation with a built-in template, given by its name, or a function."""
     if isinstance(template, str):
-        return _render(template, talk, prompt)
+        names = _BUILT_IN_OPTIONS.get(template, ())
+        options = {name: variables[name] for name in names if name in variables}
+        return _render(template, talk, prompt, **options)
     copies = [_with_thoughts(_copy_data(message)) for message in talk]
     made, segments = template(copies, **variables, add_generation_prompt=prompt), []
     if isinstance(made, str) or not isinstance(made, Iterable):
@@ -5268,6 +5345,8 @@ def _apply_template(
             truncation_side="left",
         )
     field = "content" if continue_final_message is True else continue_final_message or ""
+    if field or return_assistant_tokens_mask:  # what the assistant said must be there
+        variables = _with_all_turns(tokenizer, template, variables)
     made_for = request(
         tokenizer,
         template,
@@ -7390,10 +7469,12 @@ def _check_options(
 
 
 def _template_reads(tokenizer: BPETokenizer, options: Mapping[str, Any], name: str) -> bool:
-    """Return whether the chat template of a call is Jinja that reads a variable of that name."""
+    """Return whether the chat template of a call reads a variable of that name."""
     template = options.get("template") or options.get("chat_template")
     source = _select_template(template, tokenizer, options.get("tools"))
-    return not (callable(source) or source in _BUILT_IN) and name in _jinja_variables(source)
+    if callable(source) or source in _BUILT_IN:
+        return isinstance(source, str) and name in _BUILT_IN_OPTIONS.get(source, ())
+    return name in _jinja_variables(source)
 
 
 def _open_fitting(
@@ -7432,6 +7513,7 @@ def _start_answer(
     how = _Sampling(*map(given.pop, _Sampling._fields)).check()
     loading = _Loading(given.pop("n_gpu_layers"), given.pop("n_ctx"))
     backend, most, stop = map(given.pop, ("backend", "max_new_tokens", "stop"))
+    given = _with_all_turns(tokenizer, given.get("template"), given)
     prompt = tokenizer.apply_chat_template(messages, **given)  # the rest are the template's options
     model = _open_fitting(tokenizer, path, backend, loading)
     answered = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]

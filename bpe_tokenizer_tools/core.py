@@ -200,6 +200,8 @@ read_components = bpe_tokenizer._read_components
 # Conversations
 CHAT_ROLES = bpe_tokenizer._CHAT_ROLES
 BUILT_IN = bpe_tokenizer._BUILT_IN
+BUILT_IN_OPTIONS = bpe_tokenizer._BUILT_IN_OPTIONS
+ALL_TURNS = bpe_tokenizer._ALL_TURNS
 SYSTEM_ROLES = bpe_tokenizer._SYSTEM_ROLES
 THOUGHTS = bpe_tokenizer._THOUGHTS
 TO_CONTINUE = bpe_tokenizer._TO_CONTINUE
@@ -209,6 +211,7 @@ copy_data = bpe_tokenizer._copy_data
 with_thoughts = bpe_tokenizer._with_thoughts
 find_template = bpe_tokenizer._find_template
 select_template = bpe_tokenizer._select_template
+with_all_turns = bpe_tokenizer._with_all_turns
 take_variables = bpe_tokenizer._take_variables
 token_variables = bpe_tokenizer._token_variables
 segments_with = bpe_tokenizer._segments_with

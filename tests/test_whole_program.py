@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oracles import need
@@ -148,14 +149,15 @@ def test_chats(name: str) -> None:
     tokenizer.add_special_tokens(LLAMA3_SPECIAL_TOKENS)
     tokenizer.add_special_tokens(LLAMA3_SPECIAL_TOKENS)  # a notebook's cell runs twice
     tokenizer.add_special_tokens(CHATML_SPECIAL_TOKENS)
-    text = tokenizer.apply_chat_template(MESSAGES, template=name, tokenize=False)
-    assert text == ChatTemplate.get_template(name)(MESSAGES)
+    whole: Any = {"all_turns": True} if name == "alpaca" else {}
+    text = tokenizer.apply_chat_template(MESSAGES, template=name, tokenize=False, **whole)
+    assert text == ChatTemplate.get_template(name)(MESSAGES, **whole)
     assert text.count("Be brief.") == 1
     ignored = tokenizer.apply_chat_template(
-        MESSAGES, template=name, tokenize=False, system_prompt="Never seen."
+        MESSAGES, template=name, tokenize=False, system_prompt="Never seen.", **whole
     )
     assert ignored == text  # the messages have a system message of their own
-    ids = tokenizer.apply_chat_template(MESSAGES, template=name)
+    ids = tokenizer.apply_chat_template(MESSAGES, template=name, **whole)
     assert tokenizer.decode(ids) == text
     ends = {"llama3": 4, "chatml": 0, "alpaca": 0}[name]  # the one that was typed is text
     assert ids.count(tokenizer.special_tokens["<|eot_id|>"]) == ends

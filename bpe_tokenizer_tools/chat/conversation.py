@@ -198,6 +198,7 @@ class Conversation:
         self.messages: list[dict[str, Any]] = core.check_messages([], system_prompt)
         self._default = next(iter(self.messages), None)
         self.rewrites: list[Rewrite] = []
+        variables = core.with_all_turns(tokenizer, template, variables)
         self._render = templates.Renderer(template, tokenizer, variables)
         self._state = _State()
         self._past: list[_State] = []  # before each prompt

@@ -129,7 +129,7 @@ class Renderer:
                 return True
             return any(each.name == name or each.kind is each.VAR_KEYWORD for each in found)
         if self.jinja_source is None:
-            return False
+            return name in core.BUILT_IN_OPTIONS.get(self._source, ())
         from bpe_tokenizer_tools.chat import jinja
 
         return name in jinja.variables(self.jinja_source)
@@ -181,6 +181,8 @@ class Renderer:
         """How far the template looks; None if it may look at all messages."""
         if self.jinja_source is None and self._source not in core.BUILT_IN:
             return None
+        if self._source == "alpaca" and not self._variables.get("all_turns"):
+            return None  # it leaves out all turns before the last instruction
         if not jinja_version.is_usable():  # built-in templates do not need it
             return None
         from bpe_tokenizer_tools.chat import locality

@@ -529,6 +529,7 @@ def test_tensors_of_a_cut_conversation_go_into_a_model() -> None:
     need("numpy")
     talk = [{"role": "user", "content": "x" * 9}, {"role": "assistant", "content": "y"}, *TWO[:1]]
     options: dict[str, Any] = {"truncation": True, "max_length": 250, "return_dict": True}
+    options["all_turns"] = True
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         kept = BPETokenizer().apply_chat_template(talk * 9, "alpaca", **options)

@@ -40,10 +40,12 @@ CHATML = (
 ALPACA = (
     "Be brief.\n\n### Instruction:\n  Hi!\n\n\n### Response:\nHello.\n\n### Instruction:\nBye?\n\n"
 )
-ALPACA_SINGLE = (
+TASK = (
     "Below is an instruction that describes a task. Write a response that appropriately "
-    "completes the request.\n\n### Instruction:\nHi\n\n### Response:\n"
+    "completes the request."
 )
+ALPACA_SINGLE = f"{TASK}\n\n### Instruction:\nHi\n\n### Response:\n"
+WHOLE: dict[str, dict[str, bool]] = {"alpaca": {"all_turns": True}}  # renders the last turn alone
 PROMPTS = {
     "llama3": (LLAMA3, "<|start_header_id|>assistant<|end_header_id|>\n\n"),
     "chatml": (CHATML, "<|im_start|>assistant\n"),
@@ -86,20 +88,126 @@ def tokenizer(engine: str) -> BPETokenizer:
 def test_text_is_that_of_the_family(tokenizer: BPETokenizer, name: str) -> None:
     text, prompt = PROMPTS[name]
     template = ChatTemplate.get_template(name)
-    assert template(CONVERSATION) == text + prompt
-    assert template(CONVERSATION, add_generation_prompt=False) == text
-    assert template(CONVERSATION[1:], system_prompt="Be brief.") == text + prompt
-    assert template(iter(CONVERSATION)) == text + prompt
-    rendered = tokenizer.apply_chat_template(CONVERSATION, name, tokenize=False)
+    whole = WHOLE.get(name, {})
+    assert template(CONVERSATION, **whole) == text + prompt
+    assert template(CONVERSATION, add_generation_prompt=False, **whole) == text
+    assert template(CONVERSATION[1:], system_prompt="Be brief.", **whole) == text + prompt
+    assert template(iter(CONVERSATION), **whole) == text + prompt
+    rendered = tokenizer.apply_chat_template(CONVERSATION, name, tokenize=False, **whole)
     assert rendered == text + prompt
     options = {"system_prompt": "Be brief.", "tokenize": False, "add_generation_prompt": False}
-    assert tokenizer.apply_chat_template(CONVERSATION[1:], name, **options) == text
+    assert tokenizer.apply_chat_template(CONVERSATION[1:], name, **options, **whole) == text
 
 
 def test_alpaca_without_a_system_prompt_has_its_own() -> None:
     messages = [{"role": "user", "content": "Hi"}]
-    assert ChatTemplate.alpaca(messages) == ALPACA_SINGLE
-    assert ChatTemplate.alpaca(messages, False) == ALPACA_SINGLE[: -len("### Response:\n")]
+    for whole in ({}, WHOLE["alpaca"]):
+        assert ChatTemplate.alpaca(messages, **whole) == ALPACA_SINGLE
+        expected = ALPACA_SINGLE[: -len("### Response:\n")]
+        assert ChatTemplate.alpaca(messages, False, **whole) == expected
+
+
+def as_the_reference_program(messages: list[dict[str, str]], prompt: bool, system: str) -> str:
+    """The Alpaca prompt of the program that this library succeeds, written anew and naively.
+
+    The system text, or else the task; then the last thing that the user said.
+    """
+    text = system or TASK
+    instruction = ""
+    for message in messages:
+        if message["role"] == "system":
+            text = message["content"]
+        if message["role"] == "user":
+            instruction = message["content"]
+    text += "\n\n### Instruction:\n" + instruction + "\n\n"
+    return text + "### Response:\n" if prompt else text
+
+
+@pytest.mark.filterwarnings("ignore:the alpaca template renders the last user message only")
+@settings(max_examples=examples(60))
+@given(
+    st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3)), min_size=1, max_size=3),
+    st.booleans(),
+    st.sampled_from(["", "S", "two\nlines"]),
+    st.booleans(),
+)
+def test_alpaca_renders_the_system_text_and_the_last_user_message(
+    turns: list[tuple[str, str]], prompt: bool, system: str, given_as_message: bool
+) -> None:
+    messages = [{"role": "system", "content": system}] * bool(system and given_as_message)
+    for question, answer in turns:
+        messages += [{"role": "user", "content": question}]
+        messages += [{"role": "assistant", "content": answer}]
+    asked = None if given_as_message else system
+    for talk in (messages, messages[:-1]):
+        expected = as_the_reference_program(talk, prompt, asked or "")
+        assert ChatTemplate.alpaca(talk, prompt, asked) == expected
+        options: dict[str, Any] = {"system_prompt": asked, "tokenize": False}
+        rendered = BPETokenizer().apply_chat_template(talk, "alpaca", prompt, **options)
+        assert rendered == expected
+
+
+def test_alpaca_tells_of_turns_that_it_leaves_out() -> None:
+    for call in (ChatTemplate.alpaca, alpaca_ids):
+        with pytest.warns(UserWarning, match="leaves other turns out; all_turns=True") as told:
+            call(CONVERSATION)
+        assert [each.filename for each in told] == [__file__]
+        call(CONVERSATION[:2])
+        call(CONVERSATION, all_turns=True)
+
+
+def alpaca_ids(messages: Any, **options: Any) -> Any:
+    return BPETokenizer().apply_chat_template(messages, "alpaca", **options)
+
+
+def test_the_preamble_of_alpaca_is_an_option() -> None:
+    question = [{"role": "user", "content": "Hi"}]
+    asked = [{"role": "system", "content": "Be brief."}, *question]
+    plain = "### Instruction:\nHi\n\n### Response:\n"
+    for all_turns in (False, True):
+        for talk, preamble, expected in (
+            (question, None, f"{TASK}\n\n{plain}"),
+            (question, True, f"{TASK}\n\n{plain}"),
+            (question, False, plain),
+            (asked, None, f"Be brief.\n\n{plain}"),
+            (asked, True, f"{TASK}\n\nBe brief.\n\n{plain}"),
+            (asked, False, f"Be brief.\n\n{plain}"),
+        ):
+            options: dict[str, Any] = {"all_turns": all_turns, "preamble": preamble}
+            assert ChatTemplate.alpaca(talk, **options) == expected
+            tokenizer = BPETokenizer()
+            ids = tokenizer.apply_chat_template(talk, "alpaca", **options)
+            assert ids == tokenizer.encode(expected)
+
+
+def test_alpaca_needs_an_instruction() -> None:
+    talk = [{"role": "assistant", "content": "Hello."}]
+    with pytest.raises(ValueError, match="needs a user message, its instruction; all_turns=True"):
+        ChatTemplate.alpaca(talk)
+    assert ChatTemplate.alpaca(talk, all_turns=True).startswith(f"{TASK}\n\n### Response:\nHello.")
+
+
+def test_continuing_an_answer_of_alpaca_renders_all_turns() -> None:
+    talk = CONVERSATION[:3]
+    options: dict[str, Any] = {"continue_final_message": True, "tokenize": False}
+    text = BPETokenizer().apply_chat_template(talk, "alpaca", **options)
+    assert text == ALPACA[: ALPACA.index("Hello.") + len("Hello.")]
+    options = {"return_dict": True, "return_assistant_tokens_mask": True}
+    found = BPETokenizer().apply_chat_template(talk, "alpaca", False, **options)
+    spoken = [id_ for id_, mask in zip(found["input_ids"], found["assistant_masks"]) if mask]
+    assert bytes(spoken) == b"Hello."
+
+
+@pytest.mark.parametrize("role", ["user ", "User", "bot", "developer", "function", "<|eot_id|>"])
+def test_llama3_refuses_roles_it_does_not_know(tokenizer: BPETokenizer, role: str) -> None:
+    talk = [{"role": "user", "content": "Hi"}, {"role": role, "content": "Hi"}]
+    known = "system, user, assistant, ipython, tool"
+    message = f"llama3 template has no role '{re.escape(role)}': expected one of {known}"
+    for call in (ChatTemplate.llama3, tokenizer.apply_chat_template):
+        with pytest.raises(ValueError, match=message):
+            call(talk)
+    for name in known.split(", "):
+        assert f"|>{name}<|" in ChatTemplate.llama3([{"role": name, "content": "Hi"}])
 
 
 def test_the_default_template_is_llama3(tokenizer: BPETokenizer) -> None:
@@ -207,7 +315,8 @@ def test_a_special_token_in_content_is_text(tokenizer: BPETokenizer, token: str,
             messages, name, tokenize=False
         )
     role = [{"role": f"user{token}", "content": "x"}, {"role": token, "content": "x"}]
-    assert_only_control_of_template(tokenizer, role, name)
+    if name == "chatml":  # llama3 refuses such roles
+        assert_only_control_of_template(tokenizer, role, name)
     ids = tokenizer.apply_chat_template([], name, system_prompt=token)
     assert control_ids(tokenizer, ids) == expected_control(tokenizer, name, 1)
 
@@ -221,7 +330,9 @@ def test_a_special_token_split_over_messages_is_text(
         parts = [token[:cut], token[cut:]]
         messages = [{"role": "user", "content": part} for part in parts]
         assert_only_control_of_template(tokenizer, messages, name)
-        assert_only_control_of_template(tokenizer, [{"role": parts[0], "content": parts[1]}], name)
+        if name == "chatml":  # llama3 refuses such roles
+            role = [{"role": parts[0], "content": parts[1]}]
+            assert_only_control_of_template(tokenizer, role, name)
 
 
 def test_alpaca_has_no_control_tokens_and_content_adds_none(tokenizer: BPETokenizer) -> None:
@@ -265,6 +376,8 @@ def test_no_content_becomes_a_control_token(
 ) -> None:
     tokenizer = HOSTS[kind]
     messages = [{"role": role or "user", "content": content} for role, content in pairs]
+    if name == "llama3":  # it refuses other roles
+        messages = [{**message, "role": "user"} for message in messages]
     assert_only_control_of_template(tokenizer, messages, name)
 
 
@@ -318,8 +431,9 @@ def test_disallowing_all_gives_the_ids_of_the_text(tokenizer: BPETokenizer) -> N
 
 def test_clean_content_gives_the_ids_of_the_text(tokenizer: BPETokenizer) -> None:
     for name in PROMPTS:
-        text = tokenizer.apply_chat_template(CONVERSATION, name, tokenize=False)
-        ids = tokenizer.apply_chat_template(CONVERSATION, name)
+        whole = WHOLE.get(name, {})
+        text = tokenizer.apply_chat_template(CONVERSATION, name, tokenize=False, **whole)
+        ids = tokenizer.apply_chat_template(CONVERSATION, name, **whole)
         assert ids == tokenizer.encode(text, allowed_special="all")
 
 
@@ -411,8 +525,9 @@ def test_the_template_is_a_built_in_one_that_fits() -> None:
 
 def test_alpaca_needs_no_tokens() -> None:
     tokenizer = BPETokenizer()
-    ids = tokenizer.apply_chat_template(CONVERSATION, "alpaca")
-    assert tokenizer.decode(ids) == ChatTemplate.alpaca(CONVERSATION)
+    for talk, whole in ((CONVERSATION[:2], {}), (CONVERSATION, WHOLE["alpaca"])):
+        ids = tokenizer.apply_chat_template(talk, "alpaca", **whole)
+        assert tokenizer.decode(ids) == ChatTemplate.alpaca(talk, **whole)
 
 
 def test_whoever_wants_control_tokens_as_text_says_so() -> None:
@@ -431,6 +546,7 @@ class Role(str, Enum):  # noqa: UP042 - StrEnum came with Python 3.11
 def test_a_role_may_be_a_member_of_an_enum(template: str) -> None:
     talk: Any = [{"role": Role.USER, "content": "Hi"}, {"role": Role.ASSISTANT, "content": "Ho"}]
     plain = [{**message, "role": message["role"].value} for message in talk]
-    written = BPETokenizer().apply_chat_template(talk, template, tokenize=False)
-    assert written == BPETokenizer().apply_chat_template(plain, template, tokenize=False)
+    options: dict[str, Any] = {"tokenize": False, **WHOLE.get(template, {})}
+    written = BPETokenizer().apply_chat_template(talk, template, **options)
+    assert written == BPETokenizer().apply_chat_template(plain, template, **options)
     assert "Role" not in written and "USER" not in written

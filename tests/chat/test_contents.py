@@ -354,16 +354,18 @@ def test_built_in_templates_join_text_parts(name: str) -> None:
         {"role": "assistant", "content": "Hello."},
     ]
     kinds: list[Any] = [parts_of, lambda text: tuple(parts_of(text))]
+    whole: Any = {"all_turns": True} if name == "alpaca" else {}
     for given in kinds:
         parts = [{**message, "content": given(message["content"])} for message in talk]
-        for options in ({}, {"return_dict": True, "return_assistant_tokens_mask": True}):
+        for options in (whole, {"return_dict": True, "return_assistant_tokens_mask": True}):
             got = tokenizer.apply_chat_template(parts, name, **options)
             assert got == tokenizer.apply_chat_template(talk, name, **options)
-        assert ChatTemplate.get_template(name)(parts) == ChatTemplate.get_template(name)(talk)
+        render = ChatTemplate.get_template(name)
+        assert render(parts, **whole) == render(talk, **whole)
         continued = {"continue_final_message": True}
         got = tokenizer.apply_chat_template(parts, name, **continued)
         assert got == tokenizer.apply_chat_template(talk, name, **continued)
-    batch = tokenizer.apply_chat_template([parts, talk], name)
+    batch = tokenizer.apply_chat_template([parts, talk], name, **whole)
     assert batch[0] == batch[1]
     assert ChatTemplate.chatml([{"role": "user", "content": []}], False) == (
         ChatTemplate.chatml([{"role": "user", "content": ""}], False)

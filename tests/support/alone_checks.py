@@ -453,7 +453,7 @@ def _() -> None:
 
 @checks("apply_chat_template")
 def _() -> None:
-    asked = {"messages": TALK, "template": "alpaca"}
+    asked = {"messages": TALK, "template": "alpaca", "all_turns": True}
     text = fresh().apply_chat_template(**asked, sanitize_control_tokens=True, tokenize=False)
     assert text == fresh().apply_chat_template(**asked, tokenize=False)
     render = fresh().apply_chat_template
@@ -467,9 +467,10 @@ def _() -> None:
     tokenizer = fresh()
     for name, control in CONTROL.items():
         tokenizer.add_special_tokens(control)
-        text = tokenizer.apply_chat_template(TALK, name, tokenize=False)
-        assert text == getattr(bpe.ChatTemplate, name)(TALK)
-        ids = tokenizer.apply_chat_template(TALK, name)
+        whole = {"all_turns": True} if name == "alpaca" else {}
+        text = tokenizer.apply_chat_template(TALK, name, tokenize=False, **whole)
+        assert text == getattr(bpe.ChatTemplate, name)(TALK, **whole)
+        ids = tokenizer.apply_chat_template(TALK, name, **whole)
         assert tokenizer.decode(ids) == text
         # User-supplied text spells control tokens, too; only the template's own count.
         own = [id_ for id_ in ids if id_ in {*tokenizer.special_tokens.values()}]
@@ -558,6 +559,9 @@ def _() -> None:
         "<|im_start|>assistant\n"
     )
     assert template.alpaca(question).endswith("### Instruction:\nHi\n\n### Response:\n")
+    assert "llama3 template has no role 'bot'" in error(
+        ValueError, template.llama3, [{"role": "bot", "content": "Hi"}]
+    )
     assert template.get_template("alpaca")(question) == template.alpaca(question)
     assert "chatml" in error(ValueError, template.get_template, "other")
 

@@ -29,7 +29,7 @@ from bpe_tokenizer_tools.chat import encoding
 from bpe_tokenizer_tools.chat.apply_template import continued
 from bpe_tokenizer_tools.chat.marked_text import Marked
 from bpe_tokenizer_tools.chat.templates import Renderer
-from bpe_tokenizer_tools.core import BUILT_IN, check_messages, spells_text
+from bpe_tokenizer_tools.core import ALL_TURNS, BUILT_IN, check_messages, spells_text
 
 Conversation = tuple[list[dict[str, Any]], dict[str, Any]]
 
@@ -216,8 +216,9 @@ def attack(target: Target, seed: int, **more: Any) -> Outcome | None:
 
     messages, options = conversation(write, rng)
     is_built_in = target.template in BUILT_IN
-    if is_built_in:  # they take no options
-        options = {}
+    own_options = ALL_TURNS.get(target.template, {})
+    if is_built_in:  # they take no others
+        options = {**own_options}
     rng.setstate(state)
 
     def write_harmless() -> str:
@@ -226,7 +227,7 @@ def attack(target: Target, seed: int, **more: Any) -> Outcome | None:
 
     place = iter(range(len(words)))
     harmless, harmless_options = conversation(write_harmless, rng)
-    harmless_options = {} if is_built_in else harmless_options
+    harmless_options = {**own_options} if is_built_in else harmless_options
     field = "content" if random.Random(seed).random() < 0.3 else ""  # the last message is continued
     given = {**options, **more}
     try:

@@ -61,7 +61,8 @@ def _template(name: str) -> dict[str, Any]:
 def _own_text(name: str, roles: Sequence[str], prompt: bool) -> list[str] | None:
     """Return a template's text before, between and after contents; None if it refuses."""
     try:
-        segments = core.render(name, [{"role": role, "content": "x"} for role in roles], prompt)
+        talk = [{"role": role, "content": "x"} for role in roles]
+        segments = core.render(name, talk, prompt, **core.ALL_TURNS.get(name, {}))
     except ValueError:
         return None
     texts = [""]
