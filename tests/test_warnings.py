@@ -112,6 +112,19 @@ def pad_to_a_tensor(_: Path) -> None:
     trained()(["low", "lowest newest"], padding=True, return_tensors="np")
 
 
+def pad_longest_and_limit(_: Path) -> None:
+    tokenizer = trained(special_tokens=["<pad>"])
+    tokenizer(["low", "lowest newest"], padding=True, max_length=9)
+
+
+def cut_without_a_limit(_: Path) -> None:
+    trained()(["low", "lowest newest"], truncation=True)
+
+
+def pad_without_a_limit(_: Path) -> None:
+    trained()(["low", "lowest newest"], padding="max_length")
+
+
 def pad_chats(_: Path) -> None:
     tokenizer = trained(special_tokens=["<|im_start|>", "<|im_end|>"])
     tokenizer.eos_token = None
@@ -236,6 +249,10 @@ CASES: dict[str, tuple[str, list[Callable[[Path], None]]]] = {
     "bpe_tokenizer.renamed": (
         r".*: the argument \w= is called \w+= now",
         [use_an_old_name, use_an_old_name_of_a_method],
+    ),
+    "bpe_tokenizer._cuts_and_pads": (
+        "padding=True pads to the longest|truncation does nothing|padding='max_length' does noth",
+        [pad_longest_and_limit, cut_without_a_limit, pad_without_a_limit],
     ),
     "bpe_tokenizer._pad_token": (
         "this tokenizer has no pad token",
