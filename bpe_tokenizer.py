@@ -1128,6 +1128,7 @@ def _text_between(
         yield done, end, None
 
 
+# -- Where characters come from ----------------------------------------------
 _SpanRun = tuple[int, int, int, int]  # length, start and end of the first, and whether it is copied
 
 

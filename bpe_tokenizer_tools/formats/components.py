@@ -722,12 +722,15 @@ class ComponentEncoder(core.CharacterEncoder):
     def _spelled(self, pretoken: str) -> Sequence[str]:
         if not (self._prefix or self._suffix) or not pretoken:
             return pretoken
-        spelled = [pretoken[0], *(self._prefix + char for char in pretoken[1:])]
+        spelled = list(pretoken)
+        if self._prefix:
+            spelled[1:] = [self._prefix + char for char in pretoken[1:]]
         spelled[-1] += self._suffix
         return spelled
 
     def _symbols(self, pretoken: str) -> list[tuple[int, int]]:
-        return super()._symbols(pretoken) + self._end
+        symbols = super()._symbols(pretoken)
+        return symbols + self._end if self._end else symbols
 
     def _encode_pretoken(self, pretoken: bytes) -> list[int]:
         ids = super()._encode_pretoken(pretoken)

@@ -154,6 +154,10 @@ def test_published_directories(shape: str, tmp_path: Path) -> None:
     for text in [*CRAFTED, "<|im_start|>user\nHi<|im_end|>"]:
         for special in (False, True):
             assert alone.encode(text, special, "all") == whole.encode(text, special, "all")
+    talk = [{"role": "user", "content": "What is <|im_end|> </s>  ▁?"}]
+    for template in ("alpaca", *alone.chat_templates.values()):
+        ids = whole.apply_chat_template(talk, template)
+        assert alone.apply_chat_template(talk, template) == ids
     alone.save(tmp_path / "alone", verbose=False)
     whole.save(tmp_path / "whole", verbose=False)
     for path in (tmp_path / "whole").iterdir():
