@@ -796,6 +796,28 @@ def test_what_cannot_be_done_is_told_in_one_line(
     assert named in told[2]
 
 
+@pytest.mark.parametrize("message", [[], ["--message", "-"]])
+def test_a_missing_model_is_told_before_anything_is_read(
+    message: list[str], tmp_path: Path
+) -> None:
+    command = [sys.executable, str(SCRIPT), "chat", "--model", "nosuch", *message]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,  # nothing is ever written to it
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(tmp_path),
+        cwd=tmp_path,
+    )
+    try:
+        status = process.wait(timeout=60)
+    finally:
+        process.kill()
+        out, err = process.communicate()
+    assert (status, out) == (1, b"")
+    assert err.startswith(b"bpe-tokenizer: error: nosuch: no such file or directory; expected a")
+
+
 def test_a_pipe_ends_with_the_first_error(model: Path, tmp_path: Path) -> None:
     stdin = b"first\n" + b"word " * 1000 + b"\nthird\n"
     asked = ("--model", model, *GREEDY, "--max-tokens", 5, "--quiet", "--json")
