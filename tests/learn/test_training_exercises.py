@@ -80,7 +80,7 @@ def cut(
     pattern=st.sampled_from([*SPLIT_PATTERNS, UNSPLIT, r"\w+|\s+|[^\w\s]+"]),
     normalizer=st.sampled_from([None, "NFC", "NFD"]),
     special=st.sampled_from([(), (END,), ("ab", END)]),
-    n_tokens=st.integers(0, 60),
+    n_tokens=st.integers(1, 60),
     min_frequency=st.integers(0, 3),
     max_token_length=st.none() | st.integers(1, 9),
 )
