@@ -182,26 +182,34 @@ class _Case:
         return BPETokenizer.from_file(alone)
 
     def saved(self) -> Path:
-        """Save the tokenizer, once."""
+        """Save the tokenizer, once; _NotReadError if no files can hold it."""
         path = self._scratch / "saved"
         if not path.exists():
-            self.tokenizer.save(path, verbose=False)
+            with self._no_export():
+                self.tokenizer.save(path, verbose=False)
         return path
 
     def exported(self, kind: str) -> Path:
         """Write the tokenizer in a format, once; _NotReadError if it cannot hold it."""
-        path = self._scratch / ("saved" if kind in _SAVED else f"exported.{kind}")
-        try:
-            if kind in _SAVED:
-                self.saved()
-                if not (path / "tokenizer.json").exists():
-                    core.tokenizer_json_of(self.tokenizer)  # raises: other files hold it
-            elif not path.exists():
+        path = self._scratch / f"exported.{kind}"
+        if kind in _SAVED:
+            path = self.saved()
+            if not (path / "tokenizer.json").exists():  # other files hold it
+                with self._no_export():
+                    core.tokenizer_json_of(self.tokenizer)  # says why
+        elif not path.exists():
+            with self._no_export():
                 self.tokenizer.export(path, kind, without_normalizer=True)
+        return path / "tokenizer.json" if kind == "tokenizer.json" else path
+
+    @contextlib.contextmanager
+    def _no_export(self) -> Iterator[None]:
+        """Turn the error of a format that cannot hold the tokenizer into a _NotReadError."""
+        try:
+            yield
         except ValueError as error:
             first = "does not read this format; " if self.files else ""
             raise _NotReadError(f"{first}no export: {error}") from None
-        return path / "tokenizer.json" if kind == "tokenizer.json" else path
 
 
 _SAVED = ("tokenizer.json", "directory")  # the output of `save`

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import examples
+from oracles import examples, need
 
 from bpe_tokenizer import AddedToken, BPETokenizer, main
 
@@ -212,6 +212,18 @@ def test_other_tokenizers_are_refused(engine: str, tmp_path: Path) -> None:
         other.train([PAPER], 60, style="words", verbose=False)
     again = trained(TONGUE, 50)
     assert again.train([PAPER], 40, style="words", verbose=False) == trained(PAPER, 40)
+
+
+def test_what_no_other_library_loads(engine: str, tmp_path: Path) -> None:
+    ours = trained(PAPER, 40)
+    cannot = "tokenizer.json cannot hold this tokenizer: each word ends in '</eow>' as a symbol"
+    need("transformers")
+    with pytest.raises(ValueError, match=cannot):
+        ours.to_transformers()
+    found = {row.loader: row for row in ours.check().rows}
+    assert found["bpe-tokenizer"].status == "equal"
+    for library in ("tokenizers", "transformers"):
+        assert found[library].status == "not applicable" and cannot in found[library].detail
 
 
 def test_the_command(engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
