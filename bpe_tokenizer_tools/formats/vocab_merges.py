@@ -197,7 +197,9 @@ def read(
     found = beside.of(path.parent, files)
     known = None if split_pattern is not None else _known_class(found)
     is_named = known is not None
+    own_marker = found.config.get("end_of_word_marker", str, None, default=None)
     byte_level = split_pattern is not None or core.CHAR_TO_BYTE.keys() <= vocab.keys()
+    byte_level = byte_level and not own_marker
     is_partial = not byte_level and known is None and vocab.keys() >= {*_RESERVED.values()}
     all_merges = _read_merges(merges_path, raw_merges, None if is_partial else vocab)
     symbols = dict.fromkeys([*vocab, *itertools.chain.from_iterable(all_merges)])
@@ -207,7 +209,7 @@ def read(
         merges = [pair for pair in merges if vocab.keys() >= {*pair, "".join(pair)}]
     if known is None and not byte_level:
         is_notebook = len(merges) < len(all_merges)
-        known = _word_level(path, symbols, all_merges, is_notebook)
+        known = _word_level(path, symbols, all_merges, is_notebook, own_marker)
     elif known is None:
         known = _plain_byte_level(path, vocab, merges, split_pattern)
     roles, tokens = _tokens(known, found, vocab, is_named, special_tokens or {})
@@ -374,11 +376,20 @@ def _word_level(
     symbols: Iterable[str],
     merges: Mapping[tuple[str, str], None],
     is_notebook: bool,
+    own_marker: str | None,
 ) -> _Class:
-    """Return the class of a word-level vocabulary that no file describes.
+    """Return the class of a word-level vocabulary that no class of transformers describes.
 
-    `symbols` are its tokens, and the parts of merges.  In a notebook's, some have no id.
+    `symbols` are its tokens, and the parts of merges.  In a notebook's, some have no id.  If `save`
+    wrote the files, they name the symbol that ends words: `own_marker`.
     """
+    if own_marker and own_marker not in symbols:
+        problem = (
+            f"no token is {shorten(own_marker)}, which tokenizer_config.json has as the symbol"
+        )
+        raise FileFormatError(path, "", f"{problem} that ends words (end_of_word_marker)")
+    if own_marker:
+        return _Class(_RESERVED, marker=own_marker, is_symbol=True, pre_tokenizer=_AT_SPACES)
     found = [marker for marker in _MARKERS if any(symbol.endswith(marker) for symbol in symbols)]
     if len(found) == 1:
         marker = found[0]
@@ -571,9 +582,13 @@ def word_files(
             raise lost("vocab.json and merges.txt", "more than bos and eos goes around a text")
         if bool(ids) != bool(config.get(f"add_{end}_token")):
             config[f"add_{end}_token"] = bool(ids)
-    normalizer = (definition.components or {}).get("normalizer")
-    if normalizer is not None and not config.get("do_lower_case"):
+    components = definition.components or {}
+    if components["normalizer"] is not None and not config.get("do_lower_case"):
         raise lost("vocab.json and merges.txt", "its normalizer")
+    if any(left.startswith(b"#version") for left, _ in tokenizer.merges):
+        raise ValueError("a merge of '#version' would be taken for the first line of merges.txt")
+    if marker := components["model"].get("end_of_word_marker"):
+        config["end_of_word_marker"] = marker  # else tokens such as "<a></w>" make it unclear
     config["added_tokens_decoder"] = {
         str(token.id): core.token_entry(token) for token in definition.added
     }

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import examples, need
 
-from bpe_tokenizer import AddedToken, BPETokenizer, main
+from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError, main
 
 # Vocabularies of a few letters, as here, do lose ordinary text.
 pytestmark = pytest.mark.filterwarnings("ignore:.*no token for these characters")
@@ -165,6 +165,25 @@ def test_special_tokens_of_ones_own(engine: str, tmp_path: Path) -> None:
     ids = again.encode(text, allowed_special="all")
     assert ids == ours.encode(text, allowed_special="all") and 100 in ids
     assert ours.train([PAPER], 30, style="words", verbose=False).special_tokens["<|end|>"] == 100
+
+
+def test_other_markers_in_the_text(engine: str, tmp_path: Path) -> None:
+    text = "<w>low</w> <w>lower</w> " * 9
+    ours = trained(text, 60)
+    assert any(token.endswith("</w>") for token in ours.get_vocab())
+    ours.save(tmp_path, verbose=False)
+    again = BPETokenizer.from_file(tmp_path)
+    assert again == ours and again.encode(text) == ours.encode(text)
+    again.save(tmp_path, verbose=False)
+    assert BPETokenizer.from_file(tmp_path) == ours
+    config = json.loads((tmp_path / "tokenizer_config.json").read_bytes())
+    for wrong, message in (("</x>", "no token is '</x>', which"), (3, "end_of_word_marker: expec")):
+        changed = json.dumps({**config, "end_of_word_marker": wrong})
+        (tmp_path / "tokenizer_config.json").write_text(changed, encoding="utf-8")
+        with pytest.raises(FileFormatError, match=message):
+            BPETokenizer.from_file(tmp_path)
+    with pytest.raises(ValueError, match="'#version' would be taken for the first line"):
+        trained("#version1 #version2 #version3 #version4 " * 9, 60).save(tmp_path)
 
 
 def test_the_corpus_may_be_read_in_any_way(engine: str, tmp_path: Path) -> None:
