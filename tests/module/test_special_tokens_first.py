@@ -239,10 +239,10 @@ def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(tokenizer)) == copy.deepcopy(tokenizer) == tokenizer
     assert loaded.encode(text, allowed_special="all", add_special_tokens=True) == ids
     assert loaded.decode(ids, skip_special_tokens=True) == TEXT + "!"
+    automatic = need("transformers").AutoTokenizer.from_pretrained(tmp_path)
     theirs = need("tokenizers").Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert theirs.get_vocab() == tokenizer.get_vocab()
     assert [0, *theirs.encode(text, add_special_tokens=False).ids, 1] == ids
-    automatic = need("transformers").AutoTokenizer.from_pretrained(tmp_path)
     assert automatic(text, add_special_tokens=False).input_ids == ids[1:-1]
     assert automatic.bos_token_id == 0
 
@@ -276,6 +276,8 @@ def test_other_formats(form: str, name: str, tmp_path: Path) -> None:
 
 
 def test_other_libraries() -> None:
+    for library in ("tiktoken", "tokenizers", "transformers"):
+        need(library)
     tokenizer = train(special_tokens=SPECIAL)
     text = f"<s>{TEXT}</s>!"
     ids = tokenizer.encode(text, allowed_special="all")
