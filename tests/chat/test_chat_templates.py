@@ -1115,8 +1115,8 @@ def test_truncation_drops_whole_old_turns_and_says_so() -> None:
             assert len(tokenizer.apply_chat_template(longer, CHATML)) > limit
     with pytest.raises(ValueError, match="the last turn alone takes"):
         tokenizer.apply_chat_template(messages, CHATML, truncation=True, max_length=10)
-    with pytest.raises(ValueError, match="max_length"):
-        tokenizer.apply_chat_template(messages, CHATML, truncation=True)
+    with pytest.warns(UserWarning, match="truncation does nothing here: pass max_length"):
+        assert tokenizer.apply_chat_template(messages, CHATML, truncation=True) == whole
 
 
 # -- Templates from strangers --------------------------------------------------
