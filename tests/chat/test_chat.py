@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import examples, need
 
+import bpe_tokenizer
 from bpe_tokenizer import (
     CHATML_SPECIAL_TOKENS,
     LLAMA3_SPECIAL_TOKENS,
@@ -20,6 +21,7 @@ from bpe_tokenizer import (
     BPETokenizer,
     ChatTemplate,
 )
+from bpe_tokenizer_tools.chat.conversation import Conversation
 
 CONVERSATION = [
     {"role": "system", "content": "Be brief."},
@@ -185,6 +187,25 @@ def test_alpaca_needs_an_instruction() -> None:
     with pytest.raises(ValueError, match="needs a user message, its instruction; all_turns=True"):
         ChatTemplate.alpaca(talk)
     assert ChatTemplate.alpaca(talk, all_turns=True).startswith(f"{TASK}\n\n### Response:\nHello.")
+
+
+def test_chats_with_alpaca_keep_all_turns() -> None:
+    talk = Conversation(BPETokenizer(), "alpaca", "Be brief.")
+    talk.extend(CONVERSATION[1:])
+    assert bytes(talk.prompt()).decode() == ALPACA + "### Response:\n"
+    last = Conversation(BPETokenizer(), "alpaca", "Be brief.", all_turns=False, preamble=True)
+    last.extend(CONVERSATION[-1:])
+    text = bytes(last.prompt()).decode()
+    assert text == f"{TASK}\n\nBe brief.\n\n### Instruction:\nBye?\n\n### Response:\n"
+    for call in (BPETokenizer().chat, bpe_tokenizer._chat):  # with the tools, and without
+        given: list[Any] = [BPETokenizer()] if call is bpe_tokenizer._chat else []
+        options: dict[str, Any] = {"template": "alpaca", "verbose": False, "n_ctx": 0}
+        options |= {"temperature": 0, "top_p": 1, "max_new_tokens": 1, "n_gpu_layers": 0}
+        for own in ({}, {"all_turns": True, "preamble": False}):
+            with pytest.raises(FileNotFoundError):  # without a warning that turns are left out
+                call(*given, CONVERSATION, "no/such/model", **options, **own)
+        with pytest.raises(TypeError, match="takes no option 'all_turn'"):
+            call(*given, CONVERSATION, "no/such/model", **options, all_turn=True)
 
 
 def test_continuing_an_answer_of_alpaca_renders_all_turns() -> None:

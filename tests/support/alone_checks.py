@@ -447,7 +447,8 @@ def _() -> None:
         found = error(kind, fresh().chat, asked, "nosuch", "alpaca", timeout=wrong)
         assert "timeout must be" in found
     Path("model.gguf").write_bytes(b"GGUF")
-    found = error(ImportError, fresh().chat, asked, "model.gguf", "alpaca")
+    # A chat renders all turns, so there is no warning that some are left out.
+    found = error(ImportError, fresh().chat, TALK, "model.gguf", "alpaca")
     assert "llama.cpp cannot be used" in found and "pip install llama-cpp-python" in found
 
 
