@@ -5389,6 +5389,8 @@ def _pad_rows(tokenizer: BPETokenizer, rows: list[dict[str, Any]], lengths: _Len
             if name in row:
                 fill = [value] * n
                 row[name] = fill + row[name] if lengths.left else row[name] + fill
+        if n and tokenizer.pad_token_id is None:  # as rows of `encode_batch`
+            row["input_ids"] = _PaddedRow(row["input_ids"], pad_id, n, lengths.left)
 
 
 def _columns(

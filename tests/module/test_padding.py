@@ -261,6 +261,26 @@ def test_padded_rows_are_lists_to_everybody() -> None:
     assert tokenizer.decode_batch([row]) == [""]
 
 
+@pytest.mark.filterwarnings("ignore:this tokenizer has no pad token")
+@pytest.mark.parametrize("tensors", [None, "np", "pt"])
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", UNPADDED)
+def test_padding_of_conversations_is_stripped_too(name: str, side: str, tensors: Any) -> None:
+    if tensors:
+        need({"np": "numpy", "pt": "torch"}[tensors])
+    tokenizer = without_pad_token(name)[0]
+    talks = [[{"role": "user", "content": text}] for text in ("the cat", "", "low lower\0")]
+    options: dict[str, Any] = {"add_generation_prompt": False, "preamble": False}
+    texts = tokenizer.apply_chat_template(talks, "alpaca", tokenize=False, **options)
+    options |= {"padding": True, "padding_side": side, "return_tensors": tensors}
+    batch = tokenizer.apply_chat_template(talks, "alpaca", return_dict=True, **options)
+    assert {len(row) for row in batch["input_ids"]} == {max(map(len, batch["input_ids"]))}
+    assert tokenizer.decode_batch(batch) == texts
+    if not tensors:
+        rows = tokenizer.apply_chat_template(talks, "alpaca", **options)
+        assert tokenizer.decode_batch(rows) == texts
+
+
 def test_the_rate_of_hits_has_one_decimal() -> None:
     tokenizer = BPETokenizer()
     tokenizer.encode("a b b")
