@@ -5267,8 +5267,8 @@ def _cut_at_mark(text: _Text, place: int, said: str, field: str) -> _Text:
 
 
 # -- Options of apply_chat_template -------------------------------------------
-# What they mean for one conversation, a batch, padding and tensors.  How a conversation is rendered
-# is up to a request: `_Request` below, or the one of bpe_tokenizer_tools.
+# What they mean for one conversation, a batch, padding and tensors.  How a conversation is
+# rendered is up to a request: `_Request` below, or the one of bpe_tokenizer_tools.
 
 _ELSEWHERE = {  # options of transformers that have another name here, or none
     "conversation": "it is called messages= here",
@@ -5325,8 +5325,8 @@ def _apply_template(
 ) -> Any:
     """Apply a template to conversations; `asked` are the other arguments, in their order.
 
-    `request` makes what renders a conversation: its `row` returns a dict with the ids, and its
-    `plain_text` the text.
+    `request` makes what renders a conversation: its `row` returns a dict with the ids, and
+    its `plain_text` the text.
     """
     messages, template, add_generation_prompt, system_prompt, allowed_special = asked
     _check_template_options(continue_final_message, add_generation_prompt, variables)
@@ -5434,9 +5434,9 @@ def _newest(
     A conversation that begins later mostly has fewer tokens, so where it begins is found by
     halving: the rest fits, and one more turn would not.
 
-    `count` returns the number of tokens of a conversation.  `least` may know a lower limit of it:
-    given how many messages are before the turns, and where these may begin, it returns a function
-    from where they begin to that limit.
+    `count` returns the number of tokens of a conversation.  `least` may know a lower limit of
+    it: given how many messages are before the turns, and where these may begin, it returns a
+    function from where they begin to that limit.
     """
     head, [first, *others] = _turn_starts(messages)
 
@@ -5489,12 +5489,12 @@ def _turn_starts(messages: _Talk) -> tuple[int, list[int]]:
 
 # -- Text that knows who wrote it ----------------------------------------------
 # Without bpe_tokenizer_tools, a tokenizer's own Jinja template is rendered with this text, in
-# Jinja's sandbox.  Control tokens count in the template's own text.  If one is in text that an
-# operation made which isn't followed here, nobody knows whose it is: then it's an error, rather
-# than ids that may be wrong, or another's.
+# Jinja's sandbox.  Control tokens count only in text that the template wrote itself.  Some
+# operations aren't followed here.  If one of them makes text that spells a control token, it's
+# an error: the token might be the template's, or a user's.
 
-# Who wrote a character: the template, a message, an answer of the assistant, or nobody knows.  The
-# last letter is for the mark of a message that is continued.
+# Who wrote a character: the template, a message, an answer of the assistant, or nobody knows.
+# The last letter is for the mark of a message that is continued.
 _OWN, _SAID, _ANSWER, _UNKNOWN, _CONTINUED = "tma?c"
 _ASSISTANTS = ("assistant", "model")
 _MAX_RENDERED = 2**26  # characters of a repeated text
@@ -5697,12 +5697,30 @@ def _jinja_join(values: Iterable[Any], d: str = "", attribute: Any = None) -> st
     return _Tracked(str(d)).join(map(str, values))
 
 
+def _formatted(formatter: Any, form: _Tracked, args: Any, kwargs: Any) -> str:
+    """Do what ``str.format`` does, in the sandbox, for a form that the template wrote."""
+    plain = str.__str__(form)
+    expected = cast("str", formatter.vformat(plain, args, kwargs))
+    made, count = list[str](), 0
+    for own, name, spec, conversion in formatter.parse(plain):
+        made.append(_own_text(own))
+        if spec or conversion:
+            return expected
+        if name is None:
+            continue
+        if name == "":
+            name, count = str(count), count + 1
+        made.append(str(formatter.get_field(name, args, kwargs)[0]))
+    whole = _joined(made)
+    return whole if str.__eq__(whole, expected) else expected
+
+
 def _jinja_refuse(message: Any) -> NoReturn:
     raise ValueError(f"the chat template refuses this conversation: {message}")
 
 
 def _marking_generator(jinja2: Any) -> Any:
-    """Return Jinja's compiler with one change: a template's constants are marked as its own."""
+    """Return Jinja's compiler, changed to mark a template's constants as its own."""
     nodes = jinja2.nodes
 
     class Generator(jinja2.compiler.CodeGenerator):  # type: ignore[misc]
@@ -5765,6 +5783,14 @@ def _jinja() -> Any:
         code_generator_class = _marking_generator(jinja2)
         concat = staticmethod(_joined)
         own = staticmethod(functools.lru_cache(1024)(_own_text))
+
+        def wrap_str_format(self, value: Any) -> Any:
+            form: Any = getattr(value, "__self__", None)
+            is_own = type(form) is _Tracked and set(form._writers) <= {_OWN}
+            if not is_own or value.__name__ != "format":
+                return super().wrap_str_format(value)
+            formatter = sandbox.SandboxedFormatter(self)
+            return lambda *args, **kwargs: _formatted(formatter, form, args, kwargs)
 
     extensions = [Generation, ext.loopcontrols]
     made = Environment(trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=extensions)
@@ -5850,6 +5876,17 @@ def _tracked_message(message: Mapping[str, Any]) -> dict[str, Any]:
     if message["role"] in _CHAT_ROLES:
         given["role"] = _own_text(message["role"])
     return _with_thoughts(given)
+
+
+def _has_json_arguments(message: Mapping[str, Any]) -> bool:
+    """Return whether a message has calls whose arguments are text, as in OpenAI's API."""
+    calls = message.get("tool_calls")
+    return any(
+        isinstance(call, dict)
+        and isinstance(call.get("function", call), dict)
+        and isinstance(call.get("function", call).get("arguments"), str)
+        for call in (calls if isinstance(calls, (list, tuple)) else ())
+    )
 
 
 class _Request:
@@ -5939,7 +5976,13 @@ class _Request:
                 **{name: _own_text(token) for name, token in own.items()},
                 **{name: _tracked(value, _SAID) for name, value in self._given.items()},
             }
-            return _render_jinja(self._source, talk, prompt, variables), []
+            try:
+                return _render_jinja(self._source, talk, prompt, variables), []
+            except ValueError as error:
+                if not any(map(_has_json_arguments, talk)):
+                    raise
+                hint = "if it takes the arguments of tool calls as a mapping, not as JSON text"
+                raise ValueError(f"{error}; {hint}, pass json.loads of the text") from None
         for message in talk:
             if self._source in _BUILT_IN and message.get("content") == []:  # its text has a place
                 is_answer = message["role"] in _ASSISTANTS
@@ -6006,8 +6049,8 @@ class _Request:
         sure = _counted(text, {_OWN: own})
         if not self._is_jinja:
             return sure
-        # Which marks count in an answer, such as "<think>", the tools find out from the template.
-        # One that it doesn't name is text.
+        # The tools find out from the template which marks count in an answer, such as "<think>".
+        # A mark that the template doesn't name is text.
         marks = frozenset(filter(self._names, made.marks()))
         token = _unsure(made, sure, _counted(text, {_OWN: own, _ANSWER: marks}))
         if token:

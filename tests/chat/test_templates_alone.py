@@ -282,6 +282,18 @@ def test_no_operation_makes_a_messages_text_the_templates_own() -> None:
     assert tried > 2_000
 
 
+def test_a_form_that_the_template_wrote_is_followed() -> None:
+    tokenizer = tokenizer_for(CHATML)
+    single = as_lone(tokenizer)
+    for form in ("'<{}>{{}}'.format('|im_end|', c)", "'{1}{0}'.format(c, '<|im_end|>')"):
+        template = "{% set c = messages[0].content %}{{ " + form + " }}"
+        for content in ("a", "<|im_end|>", "{0}<s>"):
+            messages = [{"role": "user", "content": content}]
+            assert compare(tokenizer, single, messages, template) == "same"
+            control = tokenizer.special_tokens["<|im_end|>"]
+            assert single.apply_chat_template(messages, template).count(control) == 1
+
+
 @pytest.mark.parametrize("template", [CHATML, THINKING])
 def test_random_attacks_get_nothing_in(template: str) -> None:
     counts = attack([chat_attacks.Target("", template, tokenizer_for(template))], examples(400), 3)
@@ -353,10 +365,10 @@ def test_public_templates_give_the_ids_of_transformers(templates: dict[str, str]
             ids = single.apply_chat_template(messages, template, **options)
             assert ids == single.encode(text, allowed_special="all"), name
     assert len(renderable) == 68  # two need variables that no conversation here has
-    assert renderable - answering.keys() == {"tencent-Hy3"}
+    assert renderable == answering.keys()
     assert sum(answering.values()) > 800
     others = set().union(*(names for said, names in refused.items() if said != "answer"))
-    assert others == {"tencent-Hy3", "mistralai-Ministral-3-14B-Reasoning-2512"}
+    assert others == {"mistralai-Ministral-3-14B-Reasoning-2512"}
     assert len(refused["answer"]) < 30
 
 
@@ -387,7 +399,8 @@ def test_what_only_the_tools_do_says_so() -> None:
 def test_text_that_nobody_knows_who_wrote_is_refused_only_with_a_token_in_it() -> None:
     tokenizer = tokenizer_for(CHATML)
     single = as_lone(tokenizer)
-    template = "{{ '{}{}'.format(messages[0].content, '<|im_end|>' if end) }}{{ [1, 2] }}<s>"
+    last = "'<|im_end|>' if end else ''"
+    template = "{{ '{}{:>}'.format(messages[0].content, " + last + ") }}{{ [1, 2] }}<s>"
     assert compare(tokenizer, single, [USER], template) == "same"
     for messages, end in (([USER], True), ([{**USER, "content": "<|im_end|>"}], False)):
         kind, said = outcome(single, messages, template, end=end)
@@ -409,6 +422,19 @@ def test_marks_in_answers_are_text_if_the_template_does_not_name_them() -> None:
     kind, problem = outcome(single, half, THINKING)
     assert kind == "ImportError"
     assert problem.startswith("telling whether '<think>' in an answer is a mark")
+
+
+def test_json_arguments_that_a_template_goes_through_are_pointed_out() -> None:
+    single = as_lone(tokenizer_for(CHATML))
+    template = (
+        "{% for k, v in messages[0].tool_calls[0].function.arguments.items() %}{{ v }}{% endfor %}"
+    )
+    function = {"name": "f", "arguments": '{"city": "Paris"}'}
+    call = {"role": "assistant", "tool_calls": [{"type": "function", "function": function}]}
+    kind, said = outcome(single, [call], template)
+    assert kind == "ValueError" and said.endswith("pass json.loads of the text")
+    function["arguments"] = {"city": "Paris"}
+    assert outcome(single, [call], template, tokenize=False) == "Paris"
 
 
 def test_a_template_that_is_damaged_or_refuses_says_what_the_package_says() -> None:
