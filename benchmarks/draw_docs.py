@@ -1,18 +1,23 @@
-"""The figures of docs/vocabularies.md, adapting.md, parity.md and digits.md, drawn from real runs.
+"""The figures of docs/vocabularies.md, adapting.md, parity.md, digits.md and learn/16, drawn.
+
+All are from real runs.
 
 python benchmarks/draw_docs.py                       # all of them
 python benchmarks/draw_docs.py digits parity         # some
 python benchmarks/draw_docs.py adapting --models DIR # models that an earlier run has kept there
 
-It reads the texts and vocabularies of ../shared.  `adapting` trains two tiny models for some
-minutes, with torch and transformers, unless DIR has them.  Colors follow the reader's light or dark
-mode.
+It reads the texts and vocabularies of ../shared; `tiny-gpt` reads the result of tiny_gpt.py.
+`adapting` trains two tiny models for some minutes, with torch and transformers, unless DIR has
+them.  Colors follow the reader's light or dark mode.
 """
 
 from __future__ import annotations
 
 import argparse
 import html
+import json
+import math
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +29,8 @@ from libraries import scratch
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
 from bpe_tokenizer_tools.patterns.digits import digits_from_the_right
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+HERE = Path(__file__).resolve().parent
+DOCS = HERE.parent / "docs"
 CORPORA, VOCAB = SHARED / "corpora", SHARED / "vocab"
 
 # -- SVG ------------------------------------------------------------------------
@@ -39,6 +45,9 @@ text { font: 13px system-ui, sans-serif; fill: #1f2328 }
 .a { fill: #8c959f; stroke: #8c959f }
 .b { fill: #2f81f7; stroke: #2f81f7 }
 .c { fill: #d1571b; stroke: #d1571b }
+.d { fill: #8250df; stroke: #8250df }
+.e { fill: #1a9e96; stroke: #1a9e96 }
+.f { fill: #bf3989; stroke: #bf3989 }
 .line { fill: none; stroke-width: 2 }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6edf3 }
@@ -293,6 +302,64 @@ def bits_per_byte(folder: Path, held_out: str) -> float:
     return total / count / 0.6931471805599453 * len(ids) / len(held_out.encode())
 
 
+# -- A tiny GPT, by the size of its vocabulary -----------------------------------------------
+
+
+def draw_tiny_gpt() -> None:
+    """Draw bits per byte of held-out text by compute, and by tokens read: means over the seeds."""
+    result = json.loads((HERE / "tiny_gpt.json").read_text(encoding="utf-8"))
+    runs: dict[int, list[Any]] = {}
+    for run in result["runs"]:
+        runs.setdefault(run["vocab_size"], []).append(run["points"])
+    means = {
+        size: [
+            {key: statistics.mean(point[key] for point in same) for key in same[0]}
+            for same in zip(*points)
+        ]
+        for size, points in runs.items()
+    }
+    parts = [
+        *panel(means, "compute", "10¹² operations", 0.1, 40),
+        *panel(means, "tokens", "thousand tokens read", 1000, 430),
+    ]
+    title = "Bits per byte of held-out text while a tiny GPT learns, by the size of its vocabulary"
+    save("tiny-gpt", 372, title, parts, 790)
+
+
+def panel(
+    means: Mapping[int, Sequence[Mapping[str, float]]], key: str, what: str, unit: float, left: int
+) -> Iterator[str]:
+    """Draw a line for each vocabulary, over a logarithmic scale, and the size at its end."""
+    xs = [point[key] for points in means.values() for point in points]
+    ys = [point["bits_per_byte"] for points in means.values() for point in points]
+    least = math.floor(min(ys) * 2) / 2 - 0.5  # the names at the ends of lines need room
+    most = math.ceil(max(ys) * 2) / 2
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = math.log(x / min(xs)) / math.log(max(xs) / min(xs))
+        return left + 270 * across, 320 - 270 * (y - least) / (most - least)
+
+    for step in range(round((most - least) * 2) + 1):
+        y = place(min(xs), least + step / 2)[1]
+        yield line([(left, y), (left + 270, y)], "grid")
+        yield text(left - 8, y + 4, f"{least + step / 2:.1f}", "soft", "end")
+    marks = (unit * n * 10**power for power in range(6) for n in (1, 2, 5))
+    for mark in (mark for mark in marks if min(xs) <= mark <= max(xs)):
+        shown = f"{mark:g}" if key == "compute" else f"{mark / unit:,.0f}"
+        yield text(place(mark, least)[0], 340, shown, "soft", "middle")
+    yield text(left + 135, 362, what, "soft", "middle")
+    free = 0.0
+    by_height = sorted(
+        zip("abcdef", means.items()), key=lambda each: -each[1][1][-1]["bits_per_byte"]
+    )
+    for kind, (size, points) in by_height:
+        found = [place(point[key], point["bits_per_byte"]) for point in points]
+        yield line(found, f"line {kind}")
+        free = max(free, found[-1][1] + 4)  # labels must not overlap
+        yield text(left + 278, free, f"{size:,}")
+        free += 16
+
+
 def main() -> None:
     """Draw the figures that the command line names."""
     drawn: dict[str, Callable[[], None]] = {
@@ -300,6 +367,7 @@ def main() -> None:
         "vocabularies": draw_vocabularies,
         "parity": draw_parity,
         "adapting": lambda: draw_adapting(options.models),
+        "tiny-gpt": draw_tiny_gpt,
     }
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(drawn)}")

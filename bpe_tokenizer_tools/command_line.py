@@ -48,7 +48,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "compare mine other --text 'Hello, world!'",
     ),
     "sweep": (
-        "sweep corpus.txt --held-out texts/b.txt --sizes 400 500",
+        "sweep corpus.txt --sizes 400 500",
         "sweep texts/ --held-out corpus.txt --sizes 400 500 --width 64 --parameters 1M -o best",
     ),
     "extend": (

@@ -10,6 +10,8 @@ import contextlib
 import io
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -196,6 +198,41 @@ def test_distinct_pretokens(corpora: Callable[[str], str]) -> None:
     documents = [each for name in ("english", "code") for each in documents_of(corpora(name))]
     cut = [piece for document in documents for piece in pattern.findall(document)]
     assert f"{len(cut):13,}{len(set(cut)):11,}" in shown("15-from-here.md")
+
+
+def test_figures_of_the_tiny_models_are_the_stored_ones() -> None:
+    """The page reads them from the file, as test_docs.py runs it; are they those of such models?"""
+    result = json.loads((ROOT / "benchmarks" / "tiny_gpt.json").read_text(encoding="utf-8"))
+    layers, width, context = (result["model"][name] for name in ("layers", "width", "context"))
+    assert len(result["runs"]) == 12
+    assert {(run["vocab_size"], run["seed"]) for run in result["runs"]} == {
+        (size, seed) for size in (257, 512, 1024, 2048, 4096, 8192) for seed in (0, 1)
+    }
+    for run in result["runs"]:
+        size, last = run["vocab_size"], run["points"][-1]
+        layer = 12 * width**2 + 13 * width  # weights, biases and two norms
+        assert run["parameters"] == (size + context + 2) * width + layers * layer
+        operations = 6 * (layers * 12 * width**2 + size * width) + 12 * layers * width * context
+        assert [
+            point["compute"] == round(point["tokens"] * operations / 1e12, 4)
+            for point in run["points"]
+        ] == [True] * 6
+        assert abs(last["compute"] / result["compute"] - 1) < 0.01
+        assert last["tokens"] * run["bytes_per_token"] < result["text"]["trained_on_bytes"]
+    assert sum(run["cpu_seconds"] for run in result["runs"]) < 20 * 60
+
+
+def test_the_figure_of_the_tiny_models_is_drawn_from_them(tmp_path: Path) -> None:
+    program = f"""
+import pathlib, sys
+sys.path.insert(0, {str(ROOT / "benchmarks")!r})
+import draw_docs
+draw_docs.DOCS = pathlib.Path({str(tmp_path)!r})
+draw_docs.draw_tiny_gpt()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+    drawn = (tmp_path / "tiny-gpt.svg").read_bytes()
+    assert drawn == (ROOT / "docs" / "tiny-gpt.svg").read_bytes()
 
 
 # -- Exercises ----------------------------------------------------------------------

@@ -61,8 +61,9 @@ def unpacked() -> Path:
 
 
 def as_in_the_clone(folder: Path) -> None:
-    """Let the code in docs/ find tests/data in a folder."""
+    """Let the code in docs/ find tests/data and benchmarks/ in a folder."""
     (folder / "tests").mkdir()
+    (folder / "benchmarks").symlink_to(ROOT / "benchmarks", target_is_directory=True)
     (folder / "tests" / "data").symlink_to(DATA, target_is_directory=True)
 
 
