@@ -163,12 +163,13 @@ def side_by_side(
         raise ValueError(
             f"expected a text of at least 10 characters, a tenth of which is held out, got {end}"
         )
-    finder = core.one_of(special_tokens)
-    seen, held_out = finder.split(text[:end]), finder.split(text[end:])
-    # A special token that the end of the first part cuts in two belongs to neither.
-    across = next((at for at in finder.finditer(text) if at.start() < end < at.end()), None)
-    if across:
-        seen, held_out = finder.split(text[: across.start()]), finder.split(text[across.end() :])
+    finder = core.one_of(filter(None, special_tokens))
+    begin = end  # of the held-out text
+    for token in finder.finditer(text):
+        if token.start() < end < token.end():  # a token on the border belongs to neither part
+            end, begin = token.span()
+            break
+    seen, held_out = finder.split(text[:end]), finder.split(text[begin:])
     found = (word for document in seen for word in regex.findall(r"\p{L}{2,}", document))
     words = Counter(found).most_common(1)
     return SideBySide(
