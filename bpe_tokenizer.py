@@ -7647,6 +7647,14 @@ def _describe_added(tokenizer: BPETokenizer) -> str:
     return f"{' and '.join(found) or 'nothing around'} each text"
 
 
+# The options of `train` that belong to another style than "byte-level".
+_STYLE_OPTIONS = (
+    *("byte_fallback", "character_coverage", "split_digits", "split_by_unicode_script"),
+    *("split_by_number", "add_dummy_prefix", "remove_extra_whitespaces", "user_defined_symbols"),
+    *("max_sentencepiece_length", "normalization_rule_name"),
+)
+
+
 def _without_class(settings: _Named) -> dict[str, Any]:
     """Drop the class that the files name, which may prepare text in a way of its own."""
     files = settings.get("files")
@@ -7900,6 +7908,14 @@ class BPETokenizer:
         style: str = "byte-level",
         byte_fallback: bool | None = None,
         character_coverage: float | None = None,
+        split_digits: bool | None = None,
+        split_by_unicode_script: bool | None = None,
+        split_by_number: bool | None = None,
+        add_dummy_prefix: bool | None = None,
+        remove_extra_whitespaces: bool | None = None,
+        user_defined_symbols: Sequence[str] | None = None,
+        max_sentencepiece_length: int | None = None,
+        normalization_rule_name: str | None = None,
         ties: str = "huggingface",
         superwords: Any = None,
         parity: Any = None,
@@ -7923,7 +7939,8 @@ class BPETokenizer:
             max_token_length: a merge whose token would have this many bytes or more is not
                 counted, except for the pairs of single bytes: HuggingFace's rule.
             surround: as for the constructor; None keeps the current one.
-            style: "sentencepiece" takes `byte_fallback` and `character_coverage`; see
+            style: "sentencepiece" takes the options from `byte_fallback` to
+                `normalization_rule_name`, which have the names and meanings of its own trainer; see
                 docs/sentencepiece.md.  "words": docs/words.md.
             ties: which of equally frequent pairs to merge: HuggingFace's choice, the "greatest" by
                 bytes, the "greatest-printable", the one of the "smallest-ids", or the "first" in
@@ -7935,9 +7952,10 @@ class BPETokenizer:
         errors of `count_pretokens`.
         """
         verbose = _is_watched(verbose)
-        ordinary = (style, byte_fallback, character_coverage) == ("byte-level", None, None)
+        given = locals()
+        ordinary = style == "byte-level" and all(given[name] is None for name in _STYLE_OPTIONS)
         if (superwords, parity) != (None, None) or not ordinary:
-            return cast("BPETokenizer", _tools("training.variants").train(self, locals()))
+            return cast("BPETokenizer", _tools("training.variants").train(self, given))
         if (corpus is None) == (counts is None):
             raise TypeError("train() takes a corpus or counts=..., one of the two")
         if not isinstance(counts, (Mapping, type(None))) or {*map(type, counts or ())} - {bytes}:

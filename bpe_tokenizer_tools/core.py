@@ -105,6 +105,7 @@ lay_out = bpe_tokenizer._lay_out
 room_for_merges = bpe_tokenizer._room_for_merges
 check_size = bpe_tokenizer._check_size
 check_sizes = bpe_tokenizer._check_sizes
+STYLE_OPTIONS = bpe_tokenizer._STYLE_OPTIONS
 cores = bpe_tokenizer._cores
 progress = bpe_tokenizer._progress
 is_watched = bpe_tokenizer._is_watched

@@ -20,6 +20,7 @@ from bpe_tokenizer_tools.formats import loaders
 from bpe_tokenizer_tools.patterns.digits import digits_from_the_right
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.text import say, visible
+from bpe_tokenizer_tools.training.sentencepiece_text import RULES as NORMALIZATION_RULES
 from bpe_tokenizer_tools.training.ties import RULES
 
 _INFO, _TRAIN, _CHAT = (core.COMMANDS[name] for name in ("info", "train", "chat"))
@@ -121,6 +122,27 @@ def _train_options(add: Callable[..., Any]) -> None:
     add("--byte-fallback", action=argparse.BooleanOptionalAction, help=fallback)
     coverage = "with sentencepiece: share of text whose characters get tokens (default: 0.9995)"
     add("--character-coverage", type=float, metavar="X", help=coverage)
+    _sentencepiece_options(add)
+
+
+def _sentencepiece_options(add: Callable[..., Any]) -> None:
+    """Add the options that have the names of SentencePiece's own trainer."""
+    flags = {
+        "split-digits": "each digit is a token of its own",
+        "split-by-unicode-script": "no token mixes scripts, or letters and punctuation",
+        "split-by-number": "with --split-by-unicode-script: nor letters and digits (default: yes)",
+        "add-dummy-prefix": "put ▁ before a text (default: yes)",
+        "remove-extra-whitespaces": "remove spaces around a text, and all but one of several",
+    }
+    for name, what in flags.items():
+        how = argparse.BooleanOptionalAction
+        add(f"--{name}", action=how, default=None, help=f"with sentencepiece: {what}")
+    symbols = "with sentencepiece: texts that are always one token"
+    add("--user-defined-symbols", nargs="+", action="extend", metavar="TEXT", help=symbols)
+    longest = "with sentencepiece: most characters in a token"
+    add("--max-sentencepiece-length", type=int, metavar="N", help=longest)
+    rule = "with sentencepiece: how text is normalized, instead of --normalizer"
+    add("--normalization-rule-name", choices=NORMALIZATION_RULES, help=rule)
 
 
 def _cmd_train(options: argparse.Namespace) -> int | None:
@@ -131,7 +153,10 @@ def _cmd_train(options: argparse.Namespace) -> int | None:
         if options.counts:
             raise core.UsageError("--digits can't change how --counts were cut; pass --corpus")
         options.pattern = digits_from_the_right(options.pattern or "gpt2")
-    names = ["style", "ties", "byte_fallback", "character_coverage", "surround", "max_token_length"]
+    if options.normalization_rule_name and options.normalizer:
+        problem = "--normalization-rule-name and --normalizer both say how to normalize"
+        raise core.UsageError(f"{problem}; leave one of them out")
+    names = ["style", "ties", *core.STYLE_OPTIONS, "surround", "max_token_length"]
     more = {name: getattr(options, name) for name in names}
     if (superwords := superwords_of(options)) is not None:
         more["superwords"] = superwords

@@ -86,7 +86,7 @@ def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
 
         return sentencepiece.train(tokenizer, given)
     usual: dict[str, Any] = {"style": "byte-level", "ties": "huggingface"}
-    usual |= {"byte_fallback": None, "character_coverage": None}
+    usual |= dict.fromkeys(core.STYLE_OPTIONS)
     asked = "superwords" if given["superwords"] is not None else "parity"
     also = [name for name, value in usual.items() if given[name] != value]
     if asked == "superwords" and given["parity"] is not None:
