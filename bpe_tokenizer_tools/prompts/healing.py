@@ -22,6 +22,7 @@ arXiv 2506.14123, for the covering tree and the next byte; the proof by witnesse
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -33,6 +34,8 @@ from bpe_tokenizer import AddedToken, BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns import algebra
 from bpe_tokenizer_tools.prompts.tokens_by_prefix import kept, trie
+from bpe_tokenizer_tools.prompts.uncertain_ends import changes_from
+from bpe_tokenizer_tools.training.sentencepiece_text import normalizer
 
 # Characters that split patterns distinguish, common ones first.
 _CHARACTERS = "a1 !\n'AzZ/s\r\t.,-_’“~(+9éÉßǅʰªºʼ中のカ゛゠・\u3099\u3040한กא\u0301\u0903\u20dd²Ⅷ٣𝟘"
@@ -134,6 +137,13 @@ def heal(tokenizer: BPETokenizer, prompt: str | bytes) -> tuple[list[int], bytes
     ([115, 101, 101], b' th')
     """
     border, certain, tail = _at_the_end(tokenizer, prompt)
+    ids, prefix = _certain(border, certain, tail)
+    n = _lasting(tokenizer, border, prompt, ids)
+    return ids[:n], border.spelled(ids[n:]) + prefix
+
+
+def _certain(border: EndOfPrompt, certain: list[int], tail: bytes) -> tuple[list[int], bytes]:
+    """Return the ids of all longer texts that normalizing doesn't change, and the bytes left."""
     shared: Ids | None = None
     for group in border.groups(tail):
         if shared is not None and group.front[: len(shared)] == shared:
@@ -145,23 +155,51 @@ def heal(tokenizer: BPETokenizer, prompt: str | bytes) -> tuple[list[int], bytes
     return [*certain, *shared], tail[border.length(shared) :]
 
 
+def _lasting(
+    tokenizer: BPETokenizer,
+    border: EndOfPrompt,
+    prompt: str | bytes,
+    ids: list[int],
+    begins: bool = True,
+) -> int:
+    """Return how many ids of a prompt stay, whatever normalizing does to its last characters.
+
+    Any longer text begins with the part of the prompt that can't change any more.
+    """
+    if border.form is None:
+        return len(ids)
+    text, rest = decoded(prompt)
+    at = changes_from(text, border.form)
+    # Half a character stands between the text and what follows, unless it is one that joins.
+    changes = _may_join(rest, border.form) if rest else at is not None
+    if not changes:
+        return len(ids)
+    lasting, _ = _certain(*_at_the_end(tokenizer, text[:at], begins))
+    return len(_shared([tuple(ids), tuple(lasting)]))
+
+
 def covering_tree(tokenizer: BPETokenizer, prompt: str | bytes) -> CoveringTree:
     """Return all tokenizations that a prompt can have in a longer text; see `heal`."""
-    return _tree(*_at_the_end(tokenizer, prompt))
+    return _tree(tokenizer, prompt)
 
 
 def covering_tree_inside(tokenizer: BPETokenizer, data: bytes) -> CoveringTree:
     """Return the same for bytes that follow other tokens: no space is put before them."""
-    return _tree(*_at_the_end(tokenizer, data, begins=False))
+    return _tree(tokenizer, data, begins=False)
 
 
-def _tree(border: EndOfPrompt, certain: list[int], tail: bytes) -> CoveringTree:
+def _tree(tokenizer: BPETokenizer, prompt: str | bytes, begins: bool = True) -> CoveringTree:
+    border, certain, tail = _at_the_end(tokenizer, prompt, begins)
     branches = border.branches(tail, border.groups(tail))
     covers = [(*front, last) for front, lasts in branches.items() for last in lasts[:2]]
     shared = border.inside(_shared(covers), tail)
-    n, prefix = len(shared), tail[border.length(shared) :]
-    branches = {front[n:]: lasts for front, lasts in branches.items() if len(front) >= n}
-    return CoveringTree([*certain, *shared], prefix, branches)
+    ids = [*certain, *shared]
+    left = tail[border.length(shared) :]
+    n = _lasting(tokenizer, border, prompt, ids, begins)
+    prefix = border.spelled(ids[n:]) + left
+    paths = {(*certain, *front): lasts for front, lasts in branches.items()}
+    branches = {front[n:]: lasts for front, lasts in paths.items() if len(front) >= n}
+    return CoveringTree(ids[:n], prefix, branches)
 
 
 def next_byte_probabilities(
@@ -274,10 +312,12 @@ class EndOfPrompt:
 
     Attributes:
         token: the bytes of each id.
+        form: the normal form of text, or the name of one of SentencePiece's rules; None if text
+            stays as it is.
     """
 
-    def __init__(self, token: Sequence[Any]) -> None:
-        self.token = token
+    def __init__(self, token: Sequence[Any], form: str | None) -> None:
+        self.token, self.form = token, form
 
     def certain(
         self, tokenizer: BPETokenizer, prompt: str | bytes, begins: bool
@@ -307,6 +347,10 @@ class EndOfPrompt:
     def _size(self, id_: int) -> int:
         return len(self.token[id_] or b"")
 
+    def spelled(self, ids: Iterable[int]) -> bytes:
+        """Return the bytes of some ids."""
+        return b"".join(self.token[id_] or b"" for id_ in ids)
+
     def inside(self, ids: Ids, tail: bytes) -> Ids:
         """Return ids without the last one, if it reaches beyond the end of the prompt."""
         return ids[:-1] if self.length(ids) > len(tail) else ids
@@ -322,7 +366,7 @@ class _BytesEnd(EndOfPrompt):
 
     def __init__(self, tokenizer: BPETokenizer) -> None:
         definition = tokenizer.definition
-        super().__init__(tokenizer.token_bytes())
+        super().__init__(tokenizer.token_bytes(), definition.normalizer)
         self._table = trie(tokenizer)
         self._inside = tokenizer
         if definition.prefix_space:  # text after a safe cut gets no space
@@ -575,6 +619,15 @@ def all_completions(start: bytes, most: int | None = None) -> Iterator[str]:
     for code in range(first, min(first + n, 0x110000), max(1, n // most) if most else 1):
         if not 0xD800 <= code < 0xE000 and chr(code).encode().startswith(start):
             yield chr(code)
+
+
+@functools.lru_cache(maxsize=2**10)
+def _may_join(start: bytes, form: str) -> bool:
+    """Return whether some character that begins with these bytes changes when normalized."""
+    normalize = normalizer(form)
+    return any(
+        core.APART.match(char) is None or normalize(char) != char for char in all_completions(start)
+    )
 
 
 def _completions(start: bytes) -> list[str]:

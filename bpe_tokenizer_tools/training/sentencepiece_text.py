@@ -60,6 +60,12 @@ def replace(kind: str, pattern: str, content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
 
 
+# Together, these remove spaces around a text, and all but one of several.
+REMOVE_FIRST = [replace("Regex", " {2,}", " "), replace("Regex", r"\A ", "")]
+# It matches runs from their start only: linear.
+REMOVE_LAST = replace("Regex", rf"(?<!{SPACE}){SPACE}+\z", "")
+
+
 def form_steps(form: str | None) -> list[dict[str, Any]]:
     """Return the components of a form."""
     if form is None:
@@ -85,15 +91,15 @@ def steps(
     """
     found = form_steps(form)
     if removes_spaces:
-        found += replace("Regex", " {2,}", " "), replace("Regex", r"\A ", "")
+        found += REMOVE_FIRST
     if dummy_prefix and symbols:
         written = "|".join(map(re.escape, symbols))
         found.append(replace("Regex", rf"\A(?!(?:{written})\z)(?=[\s\S])", SPACE))
     elif dummy_prefix:
         found.append({"type": "Prepend", "prepend": SPACE})
     found.append(replace("String", " ", SPACE))
-    if removes_spaces:  # runs are matched from their start only: linear
-        found.append(replace("Regex", rf"(?<!{SPACE}){SPACE}+\z", ""))
+    if removes_spaces:
+        found.append(REMOVE_LAST)
     return found
 
 
@@ -110,6 +116,14 @@ def normalizer(form: str | None) -> Callable[[str], str]:
         return core.normalize(text, "NFKC").replace(_HELD, _KEPT)
 
     return run
+
+
+def last_border(text: str, form: str | None) -> int | None:
+    """Return the last place in a text where each side can be normalized by itself."""
+    if form is None:
+        return len(text)
+    found = (_APART if form == _NMT else core.APART).search(text)
+    return found.start() if found else None
 
 
 class Prepared(core.Pipeline):
@@ -140,10 +154,7 @@ class Prepared(core.Pipeline):
 
     def last_border(self, before: str, chunk: str) -> int | None:
         """Return the last place in a chunk where each side can be normalized by itself."""
-        if self.normalizer != _NMT:
-            return super().last_border(before, chunk)
-        stays = _APART.search(chunk)
-        return stays.start() if stays else None
+        return last_border(chunk, self.normalizer)
 
     def parts(self, text: str, *given: Any) -> Iterator[Any]:
         """Yield the tokens in a text, and the text between them; for counting, without places."""
