@@ -137,7 +137,14 @@ def _listed(ids: Any) -> list[int]:
 def _control(encoder: core.Encoder, definition: Definition) -> _Control:
     """Return the added tokens that aren't ordinary text, by id."""
     tokens = {cast("int", token.id): token for token in definition.added}
-    return {id_: token for id_, token in tokens.items() if not core.spells_text(token)}
+    # SentencePiece's user-defined symbols are text, too: they end no piece of it.
+    of_pieces = definition.components is not None
+    return {
+        id_: token
+        for id_, token in tokens.items()
+        if not core.spells_text(token)
+        and not (of_pieces and token.normalized and not token.special)
+    }
 
 
 def _readers(tokenizer: BPETokenizer, control: _Control, allowed: Any) -> Iterator[_Reader]:

@@ -267,7 +267,8 @@ def test_after_a_prompt_that_ends_inside_a_character(
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"normalizer": {"type": "NFC"}}, "normalizer does more"),
+        ({"normalizer": {"type": "Lowercase"}}, "normalizer does more"),
+        ({"normalizer": {"type": "NFC"}}, "doesn't write"),
         ({"normalizer": None}, "doesn't write"),
         (
             {"pre_tokenizer": {"type": "Digits", "individual_digits": True}},
