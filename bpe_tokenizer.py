@@ -5831,6 +5831,21 @@ def _render_jinja(
         raise ValueError(problem) from None
 
 
+def _check_template(source: str) -> None:
+    """Raise ValueError, with the line, unless a template is valid Jinja; refuse a file's name.
+
+    Without Jinja, an error in the template waits for its use.
+    """
+    if re.fullmatch(r"[^\n{}]+\.(jinja2?|j2|txt|json)", source):
+        how = f"assign its text, Path({source!r}).read_text(encoding='utf-8')"
+        raise ValueError(f"a chat template is Jinja source, got the name of a file: {how}")
+    if _WITH_TOOLS:
+        if _tools("chat.jinja_version").is_usable():
+            _tools("chat.jinja").check(source)
+    elif importlib.util.find_spec("jinja2"):
+        _compile_jinja(source)
+
+
 @functools.lru_cache(maxsize=32)
 def _jinja_variables(source: str) -> frozenset[str]:
     """Return the names of the variables that a template reads and doesn't set."""
@@ -8659,9 +8674,7 @@ class BPETokenizer:
                 raise TypeError(
                     f"chat_template must be a str, or a mapping of str to str, got {got}"
                 )
-            # Without Jinja, an error waits for the template's use.
-            if _WITH_TOOLS and _tools("chat.jinja_version").is_usable():
-                _tools("chat.jinja").check(source)
+            _check_template(source)
         self.chat_templates = {**new, **others}
 
     @overload

@@ -260,6 +260,15 @@ def test_its_own_template_is_the_tokenizers_default() -> None:
     assert "unknown chat template 'nosuch'" in outcome(single, TALK, "nosuch")[1]
 
 
+def test_a_template_is_checked_when_it_is_assigned() -> None:
+    single = lone.BPETokenizer()
+    for wrong, problem in (("chat.jinja", "the name of a file"), ("{% for %}", "not valid Jinja")):
+        with pytest.raises(ValueError, match=problem):
+            single.chat_template = wrong
+    single.chat_template = THINKING
+    assert single.chat_template == THINKING
+
+
 def test_no_operation_makes_a_messages_text_the_templates_own() -> None:
     head = "{% set x = messages[0].content %}{% set s = [x, '(a)', x ~ '(b)'] %}{% set d = items %}"
     capital = TYPED.upper() + TYPED.lower() + TYPED.casefold()
