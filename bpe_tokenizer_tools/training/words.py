@@ -102,7 +102,7 @@ def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
 
 def _check(old: Definition, given: Mapping[str, Any]) -> None:
     """Raise for options, and for tokenizers, that this can't train with."""
-    for option in ("byte_fallback", "character_coverage"):
+    for option in core.STYLE_OPTIONS:
         if given[option] is not None:
             raise ValueError(f"{option} works only with style='sentencepiece'; leave it out")
     if given["counts"] is not None:
