@@ -130,8 +130,8 @@ def _sentencepiece_options(add: Callable[..., Any]) -> None:
     flags = {
         "split-digits": "each digit is a token of its own",
         "split-by-unicode-script": "no token mixes scripts, or letters and punctuation",
-        "split-by-number": "with --split-by-unicode-script: nor letters and digits (default: yes)",
-        "add-dummy-prefix": "put ▁ before a text (default: yes)",
+        "split-by-number": "with scripts split: no token mixes letters and digits (default)",
+        "add-dummy-prefix": "put ▁ before a text (default)",
         "remove-extra-whitespaces": "remove spaces around a text, and all but one of several",
     }
     for name, what in flags.items():
