@@ -5976,9 +5976,12 @@ class _Request:
         source = self._source if self._is_jinja else None
         said = _put_mark(given[-1], self._field, source, mark)
         text, answers = self._render(given, False)
-        place = text._writers.find(_CONTINUED)
+        name, at, place = _TO_CONTINUE.strip(), 0, -1
+        for part, writer in text._runs():
+            if writer == _CONTINUED and name in part:  # the last one, if it is written twice
+                place = at + part.rindex(name)
+            at += len(part)
         if place < 0:  # a function's text; or the mark is absent, and a message may spell it
-            name = _TO_CONTINUE.strip()
             unmarked, _ = self._render([_tracked_message(message) for message in talk], False)
             place = -1 if name in unmarked else text.rfind(name)
         text = _cut_at_mark(text, place, said, self._field)

@@ -251,6 +251,16 @@ def test_a_template_renders_as_in_the_package(template: str) -> None:
     assert counts["same"] > 2 * counts["refused"], counts
 
 
+def test_a_message_written_twice_is_continued_at_its_last_place() -> None:
+    template = "{{ messages[-1].content }}: " + CHATML  # such as a title
+    tokenizer = tokenizer_for(template)
+    asked: dict[str, Any] = {"continue_final_message": True, "tokenize": False}
+    assert compare(tokenizer, as_lone(tokenizer), TALK[:3], template, **asked) == "same"
+    assert compare(tokenizer, as_lone(tokenizer), TALK, template, **asked) == "same"
+    made = tokenizer.apply_chat_template(TALK[:3], template, **asked)
+    assert made.endswith("<|im_start|>assistant\nHello.\n")
+
+
 def test_its_own_template_is_the_tokenizers_default() -> None:
     tokenizer = tokenizer_for(THINKING)
     tokenizer.chat_template = {"default": CHATML, "tool_use": THINKING, "short": "{{ 1 }}"}
