@@ -2434,6 +2434,15 @@ def _side_files(folder: Path) -> list[Path]:
     return [*(folder / name for name in _SIDE_FILES), *more]
 
 
+def _side_files_to_replace(folder: Path) -> list[Path]:
+    """Return the side files that a save removes or writes; refuse those of another directory."""
+    more = folder / _MORE_TEMPLATES
+    if more.is_symlink():
+        problem = "is a link to another directory, whose templates a save would remove"
+        raise FileExistsError(f"{more}: {problem}; delete the link, or save elsewhere")
+    return _side_files(folder)
+
+
 def _tokenizer_files(folder: Path) -> list[Path]:
     """Return the files of a saved tokenizer, tokenizer.json first."""
     return [folder / "tokenizer.json", *_side_files(folder)]
@@ -7701,7 +7710,7 @@ def _files_to_save(
         found = _tools("formats.vocab_merges").word_files(tokenizer, folder, around, config)
     else:
         found[folder / "tokenizer.json"] = _to_json(_tokenizer_json(definition, around, settings))
-    found.update(dict.fromkeys(_side_files(folder)))  # if they aren't written, they go
+    found.update(dict.fromkeys(_side_files_to_replace(folder)))  # if they aren't written, they go
     found[folder / "tokenizer_config.json"] = _to_json(dict(sorted(config.items())))
     if names is not None:
         found[folder / "special_tokens_map.json"] = _to_json(dict(sorted(names.items())))

@@ -166,6 +166,7 @@ cache_folder = bpe_tokenizer._cache_folder
 write_flushed = bpe_tokenizer._write_flushed
 SIDE_FILES = bpe_tokenizer._SIDE_FILES
 side_files = bpe_tokenizer._side_files
+side_files_to_replace = bpe_tokenizer._side_files_to_replace
 files_to_save = bpe_tokenizer._files_to_save
 tokenizer_json = bpe_tokenizer._tokenizer_json
 tokenizer_layout = bpe_tokenizer._tokenizer_layout

@@ -549,7 +549,7 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
         ),
         path / "tokenizer_config.json": core.to_json(config),
         path / "special_tokens_map.json": None if names is None else core.to_json(names),
-        **dict.fromkeys(core.side_files(path)[2:]),
+        **dict.fromkeys(core.side_files_to_replace(path)[2:]),
     }
     if list(tokenizer.chat_templates) == ["default"]:
         found[path / "chat_template.jinja"] = tokenizer.chat_templates["default"]

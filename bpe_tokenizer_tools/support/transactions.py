@@ -127,7 +127,8 @@ def _read_journal(journal: Path) -> dict[Path, tuple[Path, ...]]:
         path = journal.parent / name
         if beside is None:
             is_template = re.fullmatch(r"additional_chat_templates/[^/\0]*\.jinja", name)
-            fine = bool(is_template) or name in core.SIDE_FILES
+            is_here = bool(is_template) and not path.parent.is_symlink()
+            fine = is_here or name in core.SIDE_FILES
         else:
             form = rf"\.{re.escape(name)}\.[0-9a-f]{{16}}\.saving"
             is_name = re.fullmatch(r"(?!\.\.$)[^/\0]+", name)

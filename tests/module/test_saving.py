@@ -875,6 +875,26 @@ def test_a_journal_from_a_stranger_is_refused_and_nothing_moves(
     assert directory.which(folder) == 1
 
 
+def test_templates_behind_a_link_are_kept(directory: Form, tmp_path: Path) -> None:
+    """Neither a save nor the journal of a stranger removes files of another directory."""
+    folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"
+    directory.write(folder, 0)
+    elsewhere.mkdir()
+    (elsewhere / "mine.jinja").write_text("kept", encoding="utf-8")
+    (folder / "additional_chat_templates").symlink_to(elsewhere, target_is_directory=True)
+    with pytest.raises(FileExistsError, match="additional_chat_templates: is a link"):
+        directory.write(folder, 1)
+    journal = folder / ".bpe-tokenizer.saving"
+    journal.write_text('{"additional_chat_templates/mine.jinja": null}', encoding="utf-8")
+    with pytest.raises(FileFormatError, match="not a name that a save writes here"):
+        directory.load(folder)
+    assert (elsewhere / "mine.jinja").read_text(encoding="utf-8") == "kept"
+    journal.unlink()
+    (folder / "additional_chat_templates").unlink()
+    directory.write(folder, 1)
+    assert directory.which(folder) == 1
+
+
 def test_a_lock_that_is_a_link_is_not_followed(directory: Form, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / ".bpe-tokenizer.lock").symlink_to(tmp_path / "victim")
