@@ -5761,12 +5761,17 @@ def _marking_generator(jinja2: Any) -> Any:
     return Generator
 
 
+def _has_safe_sandbox(jinja2: Any) -> bool:
+    """Return whether this is Jinja 3.1.6 or later; "3.2.0rc1" counts as 3.2.0."""
+    return tuple(map(int, re.findall(r"\d+", jinja2.__version__)[:3])) >= (3, 1, 6)
+
+
 @functools.cache
 def _jinja() -> Any:
     """Return an environment as transformers has it, in which text is tracked."""
     purpose = "a Jinja chat template"
     jinja2 = _import_optional("jinja2", purpose, "jinja2")
-    if tuple(map(int, jinja2.__version__.split(".")[:3])) < (3, 1, 6):
+    if not _has_safe_sandbox(jinja2):
         problem = f"jinja2 3.1.6, whose sandbox is safe, not {jinja2.__version__}"
         raise ImportError(f"{purpose} needs {problem}: pip install -U jinja2")
     importlib.import_module("jinja2.compiler")

@@ -227,6 +227,7 @@ check_control = bpe_tokenizer._check_control
 check_written = bpe_tokenizer._check_written
 missing_control = bpe_tokenizer._missing
 spells_text = bpe_tokenizer._spells_text
+has_safe_sandbox = bpe_tokenizer._has_safe_sandbox
 SegmentEncoder = bpe_tokenizer._SegmentEncoder
 encode_segments = bpe_tokenizer._encode_segments
 conversations = bpe_tokenizer._conversations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_OLDEST = (3, 1, 6)  # whose sandbox is safe
+from bpe_tokenizer_tools import core
 
 
 def is_usable() -> bool:
@@ -11,4 +11,4 @@ def is_usable() -> bool:
         import jinja2
     except ImportError:
         return False
-    return tuple(map(int, jinja2.__version__.split(".")[:3])) >= _OLDEST
+    return bool(core.has_safe_sandbox(jinja2))

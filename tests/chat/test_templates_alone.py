@@ -33,6 +33,7 @@ from test_chat_templates import (
 from test_injection import FORMS, OPERATIONS, TYPED, statements
 
 from bpe_tokenizer import AddedToken, BPETokenizer
+from bpe_tokenizer_tools.chat import jinja_version
 
 __all__ = ["compiled_templates_are_kept", "templates"]  # fixtures
 
@@ -486,6 +487,23 @@ def test_without_jinja_the_error_says_what_to_install(monkeypatch: pytest.Monkey
     assert outcome(single, [USER], "chatml") == outcome(
         single, [USER], "chatml", chat_template=None
     )
+
+
+@pytest.mark.parametrize(
+    "version, is_safe",
+    [("3.1.6", True), ("3.2.0rc1", True), ("4.0", True), ("3.1.5", False), ("3.1", False)],
+)
+def test_the_version_of_jinja_decides(
+    monkeypatch: pytest.MonkeyPatch, version: str, is_safe: bool
+) -> None:
+    monkeypatch.setattr("jinja2.__version__", version)
+    assert jinja_version.is_usable() == is_safe
+    lone._jinja.cache_clear()
+    if is_safe:
+        lone._jinja()
+        return
+    with pytest.raises(ImportError, match=rf"needs jinja2 3\.1\.6, .* not {version}: pip install"):
+        lone._jinja()
 
 
 def test_chat_takes_variables_that_the_template_reads() -> None:
