@@ -7987,7 +7987,8 @@ class BPETokenizer:
         given = locals()
         ordinary = style == "byte-level" and all(given[name] is None for name in _STYLE_OPTIONS)
         if (superwords, parity) != (None, None) or not ordinary:
-            return cast("BPETokenizer", _tools("training.variants").train(self, given))
+            tools = _tools("training.variants", "train() with a style, superwords or parity")
+            return cast("BPETokenizer", tools.train(self, given))
         if (corpus is None) == (counts is None):
             raise TypeError("train() takes a corpus or counts=..., one of the two")
         if not isinstance(counts, (Mapping, type(None))) or {*map(type, counts or ())} - {bytes}:
@@ -8004,7 +8005,8 @@ class BPETokenizer:
         empty, tokens = _lay_out(empty, tokens, named, special_tokens_first)
         make = _engine.learner
         if ties != "huggingface":
-            make = _tools("training.ties").learner(ties, b"".join(empty.vocab))
+            rules = _tools("training.ties", f"train(ties={_shorten(ties)})")
+            make = rules.learner(ties, b"".join(empty.vocab))
         contents = [token.content for token in _with_added_tokens(empty, tokens).added]
         room = _room_for_merges(vocab_size, len(contents), min_frequency, max_token_length)
 
