@@ -356,10 +356,17 @@ def _shorten(value: object, limit: int = 60) -> str:
 
 # Packages whose lines no warning points to: this library, and those that call it when patched.
 _BETWEEN = frozenset(
-    [
-        *(__name__, "bpe_tokenizer", "bpe_tokenizer_tools", "bpe_tokenizer_lab", "_bpe_tokenizer"),
-        *("contextlib", "functools", "tiktoken", "transformers"),
-    ]
+    {
+        __name__,
+        "bpe_tokenizer",
+        "bpe_tokenizer_tools",
+        "bpe_tokenizer_lab",
+        "_bpe_tokenizer",
+        "contextlib",
+        "functools",
+        "tiktoken",
+        "transformers",
+    }
 )
 
 
@@ -387,7 +394,9 @@ def _renamed(**names: str) -> Callable[[_Function], _Function]:
     def decorate(function: _Function) -> _Function:
         @functools.wraps(function)
         def renamed(*given: Any, **named: Any) -> Any:
-            for old in named.keys() & names if named else ():
+            if not named:  # as in nearly every call
+                return function(*given)
+            for old in named.keys() & names:
                 new, call = names[old], f"{function.__qualname__}()"
                 if new in named:
                     raise TypeError(f"{call} got {old}= and {new}=, one argument: pass only {new}=")
@@ -3706,7 +3715,11 @@ def _make_encoder(definition: Definition) -> _Encoder:
 
 
 _MODEL_OPTIONS = (
-    *("unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback"),
+    "unk_token",
+    "continuing_subword_prefix",
+    "end_of_word_suffix",
+    "fuse_unk",
+    "byte_fallback",
 )
 
 
@@ -5502,9 +5515,12 @@ def _turn_starts(messages: _Talk) -> tuple[int, list[int]]:
 # operations aren't followed here.  If one of them makes text that spells a control token, it's
 # an error: the token might be the template's, or a user's.
 
-# Who wrote a character: the template, a message, an answer of the assistant, or nobody knows.
-# The last letter is for the mark of a message that is continued.
-_OWN, _SAID, _ANSWER, _UNKNOWN, _CONTINUED = "tma?c"
+# Who wrote a character, as one letter.
+_OWN = "t"  # the template
+_SAID = "m"  # a message, or another argument of the caller
+_ANSWER = "a"  # an earlier answer of the assistant
+_UNKNOWN = "?"
+_CONTINUED = "c"  # the mark of a message that is continued
 _ASSISTANTS = ("assistant", "model")
 _MAX_RENDERED = 2**26  # characters of a repeated text
 _MAX_TEMPLATE = 2**17  # characters; the longest in use has 17,000
@@ -5676,10 +5692,32 @@ def _writer_of(value: Any) -> str:
 
 # -- Jinja templates without bpe_tokenizer_tools -------------------------------
 # Operations on text that aren't followed, to be named in an error.
-_UNFOLLOWED = {"format", "format_map", "center", "ljust", "rjust", "zfill", "expandtabs"}
-_UNFOLLOWED |= {"translate", "swapcase", "casefold", "indent", "wordwrap", "truncate", "safe"}
-_UNFOLLOWED |= {"e", "escape", "forceescape", "striptags", "urlize", "urlencode", "xmlattr"}
-_UNFOLLOWED |= {"pprint"}
+_UNFOLLOWED = frozenset(
+    {
+        "casefold",
+        "center",
+        "e",
+        "escape",
+        "expandtabs",
+        "forceescape",
+        "format",
+        "format_map",
+        "indent",
+        "ljust",
+        "pprint",
+        "rjust",
+        "safe",
+        "striptags",
+        "swapcase",
+        "translate",
+        "truncate",
+        "urlencode",
+        "urlize",
+        "wordwrap",
+        "xmlattr",
+        "zfill",
+    }
+)
 
 
 def _own_text(text: str) -> _Tracked:
@@ -7681,9 +7719,16 @@ def _describe_added(tokenizer: BPETokenizer) -> str:
 
 # The options of `train` that belong to another style than "byte-level".
 _STYLE_OPTIONS = (
-    *("byte_fallback", "character_coverage", "split_digits", "split_by_unicode_script"),
-    *("split_by_number", "add_dummy_prefix", "remove_extra_whitespaces", "user_defined_symbols"),
-    *("max_sentencepiece_length", "normalization_rule_name"),
+    "byte_fallback",
+    "character_coverage",
+    "split_digits",
+    "split_by_unicode_script",
+    "split_by_number",
+    "add_dummy_prefix",
+    "remove_extra_whitespaces",
+    "user_defined_symbols",
+    "max_sentencepiece_length",
+    "normalization_rule_name",
 )
 
 

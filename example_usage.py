@@ -153,7 +153,7 @@ def talk() -> None:
     model = os.environ.get("BPE_MODEL_PATH")
     if model:
         answer = BPETokenizer.from_file(model).chat(CHAT, model, max_new_tokens=60)
-        show(f"{CHAT[0]['content']}", answer)
+        show(CHAT[0]["content"], answer)
     else:
         show("chat", "set BPE_MODEL_PATH to a .gguf file or a model's folder")
 

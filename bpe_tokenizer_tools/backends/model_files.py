@@ -28,8 +28,6 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.core import shorten
 from bpe_tokenizer_tools.formats import gguf, read_head
 
-_JsonReader = core.JsonReader
-
 _MAX_XML_BYTES = 2**28
 _IR = core.IR
 _Found = TypeVar("_Found")
@@ -170,13 +168,6 @@ def _is_wanted(key: str) -> bool:
     one_of = r"general\.architecture|[^.]+\.context_length|tokenizer\.ggml\.(\w+_token_id|model)"
     return re.fullmatch(one_of, key) is not None
 
-
-# -- Directories --------------------------------------------------------------
-
-
-# -- Safetensors --------------------------------------------------------------
-# A file begins with the length of a JSON object and the object: {name: {"dtype", "shape",
-# "data_offsets"}}, and strings in "__metadata__".  Then comes the data.
 
 # -- OpenVINO -----------------------------------------------------------------
 # openvino_model.xml has layers; the weights are layers of the type "Const" that say where in

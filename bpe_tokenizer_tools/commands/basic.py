@@ -112,10 +112,8 @@ def _train_options(add: Callable[..., Any]) -> None:
     add("--parity", nargs="+", action="extend", default=[], metavar="LANGUAGE=FILE", help=alike)
     threes = "group digits by threes from the right, such as 1|234|567, with any --pattern"
     add("--digits", choices=("right",), help=threes)
-    form = (
-        "what merges start from: bytes; characters with ▁ for a space; or words, whose characters "
-    )
-    form += "end in </eow>"
+    form = "what merges start from: bytes; characters with ▁ for a space; or words, whose "
+    form += "characters end in </eow>"
     styles = ("byte-level", "sentencepiece", "words")
     add("--style", choices=styles, default="byte-level", help=form)
     fallback = "with sentencepiece: characters without a token become bytes, not <unk>"

@@ -552,7 +552,6 @@ class _Chain(core.Chain):
 
 # -- Encoding -----------------------------------------------------------------
 
-_ASCII = 97
 ORDINARY = [  # printable ASCII, tab and newline; then characters whose bytes are all of UTF-8's
     *map(chr, [*range(0x20, 0x7F), 0x09, 0x0A]),
     *map(chr, [*range(0xC0, 0x100), *range(0x80, 0x800, 0x40)]),
