@@ -143,17 +143,21 @@ def _sentencepiece_options(add: Callable[..., Any]) -> None:
     add("--normalization-rule-name", choices=NORMALIZATION_RULES, help=rule)
 
 
-def _cmd_train(options: argparse.Namespace) -> int | None:
+def _check_train(options: argparse.Namespace) -> None:
     if (options.pattern or options.digits) and options.style != "byte-level":
         problem = f"--style {options.style} cuts text at spaces; leave out --pattern"
         raise core.UsageError(f"{problem} and --digits")
-    if options.digits:
-        if options.counts:
-            raise core.UsageError("--digits can't change how --counts were cut; pass --corpus")
-        options.pattern = digits_from_the_right(options.pattern or "gpt2")
+    if options.digits and options.counts:
+        raise core.UsageError("--digits can't change how --counts were cut; pass --corpus")
     if options.normalization_rule_name and options.normalizer:
         problem = "--normalization-rule-name and --normalizer both say how to normalize"
         raise core.UsageError(f"{problem}; leave one of them out")
+
+
+def _cmd_train(options: argparse.Namespace) -> int | None:
+    _check_train(options)
+    if options.digits:
+        options.pattern = digits_from_the_right(options.pattern or "gpt2")
     names = ["style", "ties", *core.STYLE_OPTIONS, "surround", "max_token_length"]
     more = {name: getattr(options, name) for name in names}
     if (superwords := superwords_of(options)) is not None:

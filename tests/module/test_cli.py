@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -599,22 +600,32 @@ def test_chat_without_a_model_says_so(tok: Path) -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """Calls of `chat`, which a model answers in pieces; the tools, with their command, are away."""
+    """What a model is asked, which answers in pieces; the tools, with their command, are away.
+
+    `tests/test_module_alone.py` has the command with a real model.
+    """
     calls: list[tuple[Any, ...]] = []
 
-    def chat(self: BPETokenizer, messages: Any, **options: Any) -> Any:
-        calls.append((list(messages), options))
-        return iter(["An", "swer\x1b"])
+    def answer(tokenizer: BPETokenizer, talk: Any, path: Path, **options: Any) -> Any:
+        calls.append((list(talk), {"model_path": path, **options}))
+        return None, "18 tokens", iter(["An", "swer\x1b"])
 
-    monkeypatch.setattr(BPETokenizer, "chat", chat)
+    def choices(path: Path, found: Any, backend: str | None) -> Any:
+        folder = Path(path) if Path(path, "tokenizer.json").exists() else None
+        return [("mlx", SimpleNamespace(tokenizer=folder), None)]
+
+    monkeypatch.setattr(bpe_tokenizer, "_start_answer", answer)
+    monkeypatch.setattr(bpe_tokenizer, "_choices", choices)
+    monkeypatch.setattr(bpe_tokenizer, "_describe", lambda path: [])
+    monkeypatch.setattr(bpe_tokenizer, "_open_fitting", lambda *_: SimpleNamespace(context=64))
     monkeypatch.setattr(bpe_tokenizer, "_WITH_TOOLS", False)
     return calls
 
 
 def test_chat_of_the_module_is_a_plain_loop(tok: Path, asked: list[tuple[Any, ...]]) -> None:
     chat = ("chat", "--tokenizer", tok, "--model", "m", "--system", "S", "--max-tokens", 7)
-    backend = ("--backend", "mlx")
-    done = run(*chat, "--temperature", 0, *backend, stdin=b"One\n \nTwo\n quit \nThree\n")
+    more = ("--backend", "mlx", "--quiet")
+    done = run(*chat, "--temperature", 0, *more, stdin=b"One\n \nTwo\n quit \nThree\n")
     assert done == Result(0, b"Answer\x1b\nAnswer\x1b\n", "")
     one, answer = {"role": "user", "content": "One"}, {"role": "assistant", "content": "Answer\x1b"}
     assert [talk for talk, _ in asked] == [[one], [one, answer, {**one, "content": "Two"}]]
@@ -622,7 +633,7 @@ def test_chat_of_the_module_is_a_plain_loop(tok: Path, asked: list[tuple[Any, ..
         asked[0][1]
         == asked[1][1]
         == {
-            **{"stream": True, "model_path": "m", "template": None, "system_prompt": "S"},
+            **{"model_path": "m", "template": None, "system_prompt": "S"},
             **{"max_new_tokens": 7, "temperature": 0.0, "top_p": 0.9},
             **{"n_gpu_layers": -1, "n_ctx": 8192, "backend": "mlx"},
         }
@@ -643,7 +654,8 @@ def test_chat_of_the_module_lets_no_control_character_reach_a_terminal(
     tok: Path, asked: list[tuple[Any, ...]]
 ) -> None:
     done = run("chat", "--tokenizer", tok, "--model", "m", "--message", "Hi", terminal=True)
-    assert done == Result(0, b"Answer\\x1b\n", "")
+    assert (done.status, done.out) == (0, b"Answer\\x1b\n")
+    assert done.err.endswith("context 64\n18 tokens\n")
 
 
 def test_an_error_does_not_carry_control_characters() -> None:

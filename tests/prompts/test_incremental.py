@@ -409,6 +409,8 @@ def test_conversations(template: Any, pattern: str, flagged: Any, normalizer: An
     def check(talk: Any, way: dict[str, Any], prompt: bool) -> None:
         session, messages = tokenizer.incremental(), list[Any]()
         for place, more in talk:
+            if template == "llama3":  # it refuses roles that it doesn't know
+                more = [message for message in more if message["role"] not in CONTROL]
             messages[place:] = [*more, {"role": "user", "content": "Hi, you."}]
             given = {"add_generation_prompt": prompt, **way}
             expected = tokenizer.apply_chat_template(messages, template, **given)

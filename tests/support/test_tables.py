@@ -96,6 +96,14 @@ class Terminal(io.StringIO):
         return True
 
 
+def rich_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    """Let rich take the output for a terminal so wide, whatever another test left behind."""
+    monkeypatch.setitem(os.environ, "COLUMNS", str(columns))
+    monkeypatch.setitem(os.environ, "TERM", "xterm")
+    # rich keeps the mapping that was os.environ when it was imported.
+    monkeypatch.setattr(need("rich.console").Console, "_environ", os.environ)
+
+
 def printed(table: Table, stream: io.StringIO) -> str:
     with contextlib.redirect_stdout(stream):
         table.print()
@@ -112,9 +120,7 @@ def test_print_is_plain_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_print_by_rich_shows_every_cell_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    need("rich")
-    monkeypatch.setitem(os.environ, "COLUMNS", "100")
-    monkeypatch.setitem(os.environ, "TERM", "xterm")
+    rich_terminal(monkeypatch, 100)
     shown = printed(Table(["token", "n"], [["[bold]x[/bold]", 1234]], "A [red]title"), Terminal())
     assert "[bold]x[/bold]" in shown
     assert "A [red]title" in shown
@@ -126,9 +132,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def test_a_table_wider_than_the_terminal_is_shown_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    need("rich")
-    monkeypatch.setitem(os.environ, "COLUMNS", "60")
-    monkeypatch.setitem(os.environ, "TERM", "xterm")
+    rich_terminal(monkeypatch, 60)
     names = [f"figure {i}" for i in range(9)]
     rows = [[name, 10**i, *(i + j / 7 for j in range(8))] for i, name in enumerate(["ab", "日本"])]
     table = Table(["text", *names], rows, "Title")
@@ -146,9 +150,7 @@ def test_a_table_wider_than_the_terminal_is_shown_in_parts(monkeypatch: pytest.M
 
 
 def test_what_does_not_fit_goes_on_below(monkeypatch: pytest.MonkeyPatch) -> None:
-    need("rich")
-    monkeypatch.setitem(os.environ, "COLUMNS", "50")
-    monkeypatch.setitem(os.environ, "TERM", "xterm")
+    rich_terminal(monkeypatch, 50)
     word, other = "abcdefghij" * 9, "klmnopqrst" * 9
     table = Table(["n", "a", "b"], [[1234567890, word, other]])
     shown = _ESCAPE.sub("", printed(table, Terminal()))
