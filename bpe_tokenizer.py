@@ -2498,14 +2498,26 @@ def _tokenizer_json(
     outside: Any = {t.content: t.id for t in definition.added if t.id not in printable}
     if options.get("unk_token") in outside:
         vocab[options["unk_token"]] = outside.pop(options["unk_token"])
-    if [*outside.values()] != [*range(len(vocab), len(vocab) + len(outside))]:
-        vocab.update(outside)
+    numbered = set(_numbered_from(len(vocab), [*outside.values()]))
+    vocab.update({content: id_ for content, id_ in outside.items() if id_ not in numbered})
     parts |= {key: (settings or {}).get(key) for key in ("truncation", "padding")}
     parts["post_processor"] = made = _post_processor_json(definition, around)
     if own := (settings or {}).get("post_processor"):  # from a file that joins pairs its own way
         parts["post_processor"] = _tools("formats.pairs").fitting(own, definition, made)
     merges = [(printable[left], printable[right]) for left, right in definition.merges]
     return _tokenizer_layout({**options, "vocab": vocab, "merges": merges}, definition.added, parts)
+
+
+def _numbered_from(size: int, ids: Sequence[int]) -> list[int]:
+    """Return the last of some ids that have no gap if the others join a vocabulary of that size.
+
+    None of them, if they aren't in their order, or if the vocabulary would have a gap.
+    """
+    ordered = sorted(ids)
+    last = [id_ for i, id_ in enumerate(ordered) if id_ == size + i]
+    known = set(last)
+    in_order = [id_ for id_ in ids if id_ in known]
+    return last if last == in_order and last[-1:] == ordered[-1:] else []
 
 
 def _elsewhere(rule: _Template | str) -> _Template | str:

@@ -101,6 +101,21 @@ def test_a_tokenizer_survives_copies_and_files(
     assert all(other == pair.ours and hash(other) == hash(pair.ours) for other in others)
 
 
+def test_a_saved_model_knows_no_further_token(tmp_path: Path) -> None:
+    # Those behind the vocabulary stay outside of it, so that the model makes none of a character.
+    file = json.loads(files.text("phi-3"))
+    star = {**file["added_tokens"][-1], "content": "☆", "special": False, "single_word": True}
+    file["added_tokens"].append({**star, "id": len(file["model"]["vocab"])})
+    pair = Pair(tmp_path / "tokenizer.json", json.dumps(file))
+    pair.ours.save(tmp_path / "saved", verbose=False)
+    saved = Pair(tmp_path / "again.json", (tmp_path / "saved/tokenizer.json").read_text("utf-8"))
+    assert saved.theirs.get_vocab(False) == pair.theirs.get_vocab(False)
+    assert saved.theirs.get_vocab() == pair.theirs.get_vocab()
+    for text in ("☆", "a☆b", "a ☆ b☆"):
+        saved.assert_ids_equal(text)
+        assert saved.ours.encode(text) == pair.ours.encode(text)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_real_text_gives_the_same_as_at_home(
     load: Callable[[str], Pair], corpora: Callable[[str], str], family: str
