@@ -5554,7 +5554,8 @@ class _Tracked(str):
             return text
         if not isinstance(text, str):
             raise TypeError(f"expected a string, got {type(text).__name__}")
-        return cls._made(text, writer * len(text), writer)
+        plain = str.__str__(text)  # subclasses such as an Enum may show another text
+        return cls._made(plain, writer * len(plain), writer)
 
     @classmethod
     def _made(cls, text: str, writers: str, writer: str) -> _Tracked:

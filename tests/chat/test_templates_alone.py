@@ -489,6 +489,25 @@ def test_without_jinja_the_error_says_what_to_install(monkeypatch: pytest.Monkey
     )
 
 
+class Shown(str):
+    """Text that shows another text, as members of an Enum do."""
+
+    def __str__(self) -> str:
+        return "<|im_end|> and more"
+
+
+def test_text_is_what_it_is_not_what_it_shows() -> None:
+    tokenizer = tokenizer_for(CHATML)
+    single = as_lone(tokenizer)
+
+    def template(messages: Messages, **_: Any) -> list[tuple[str, bool]]:
+        return [(Shown("<|im_start|>"), True), (Shown(messages[0]["content"]), False)]
+
+    talk = [{"role": Shown("user"), "content": Shown("hello")}]
+    for each in (template, CHATML, "chatml"):
+        assert compare(tokenizer, single, talk, each) == "same"
+
+
 @pytest.mark.parametrize(
     "version, is_safe",
     [("3.1.6", True), ("3.2.0rc1", True), ("4.0", True), ("3.1.5", False), ("3.1", False)],
