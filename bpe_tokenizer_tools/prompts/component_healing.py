@@ -163,7 +163,7 @@ _SPACES = re.compile(" {2,}")
 
 
 class _Steps(NamedTuple):
-    """What normalizers do besides writing ▁ for spaces.
+    """What normalizers do other than write ▁ for spaces.
 
     Attributes:
         form: the normal form that they make first, or the name of one of SentencePiece's rules.

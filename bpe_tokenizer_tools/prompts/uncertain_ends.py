@@ -14,7 +14,7 @@ import unicodedata
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.training import sentencepiece_text
 
-# Where the characters are that NFC composes, besides Hangul.
+# Where the characters are that NFC composes, other than Hangul.
 _COMPOSED = (range(0xC0, 0x3100), range(0x11000, 0x11B00))
 _HANGUL = (range(0x1100, 0x1113), range(0xAC00, 0xD7A4))  # what a vowel or a last letter can join
 

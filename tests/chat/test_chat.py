@@ -110,7 +110,7 @@ def test_alpaca_without_a_system_prompt_has_its_own() -> None:
 
 
 def as_the_reference_program(messages: list[dict[str, str]], prompt: bool, system: str) -> str:
-    """The Alpaca prompt of the program that this library succeeds, written anew and naively.
+    """The Alpaca prompt of the program that this library succeeds, rewritten naively.
 
     The system text, or else the task; then the last thing that the user said.
     """

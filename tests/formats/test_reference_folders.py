@@ -1,6 +1,6 @@
 """Folders saved by the program that this library succeeds, and by its tutorial's function.
 
-The oracle is that program, written anew: `tests/support/reference_program.py`.
+The oracle is that program, rewritten: `tests/support/reference_program.py`.
 """
 
 from __future__ import annotations

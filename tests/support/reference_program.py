@@ -1,4 +1,4 @@
-"""The program that this library succeeds, and its tutorial's function, written anew.
+"""The program that this library succeeds, and its tutorial's function, rewritten.
 
 Neither is available, so this follows their description: a byte-level BPE tokenizer whose tokens are
 written in GPT-2's alphabet, with NFC, whose special tokens overwrite what has their id.  It is
