@@ -5868,7 +5868,11 @@ def _jinja() -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _compile_jinja(source: str) -> Any:
-    environment = _jinja()
+    return _compile_in(_jinja(), source)
+
+
+def _compile_in(environment: Any, source: str) -> Any:
+    """Compile a template in an environment of Jinja; ValueError, with the line, if it isn't one."""
     if len(source) > _MAX_TEMPLATE:
         size, limit = f"{len(source):,}", f"{_MAX_TEMPLATE:,}"
         raise ValueError(f"a chat template of {size} characters; the limit is {limit}")

@@ -21,12 +21,13 @@ from typing import Any
 import jinja2
 import jinja2.meta
 from jinja2 import nodes
-from jinja2.compiler import CodeGenerator, operators
+from jinja2.compiler import operators
 from jinja2.ext import Extension, loopcontrols
 from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 from jinja2.utils import Namespace
 
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat import beginnings, jinja_version, limits, loops
 from bpe_tokenizer_tools.chat.budget import Budget, current, limited
 from bpe_tokenizer_tools.chat.marked_text import (
@@ -208,7 +209,7 @@ def _is_loop(text: str) -> bool:
     return text.startswith(", ") and text.endswith(" in LoopContext(")
 
 
-class MarkingGenerator(CodeGenerator):
+class MarkingGenerator(core.marking_generator(jinja2)):  # type: ignore[misc]
     """Marks the constants of a template, joins so that marks are kept, and pays for what runs."""
 
     def write(self, text: str) -> None:
@@ -306,23 +307,12 @@ class MarkingGenerator(CodeGenerator):
         if frame.eval_ctx.volatile or frame.eval_ctx.autoescape:
             super()._output_child_post(node, frame, finalize)
 
-    def _output_const_repr(self, group: Iterable[Any]) -> str:
-        return f"environment.own({''.join(map(str, group))!r})"
-
-    def _output_child_to_const(self, node: Any, frame: Any, finalize: Any) -> str:
-        if not isinstance(node, (nodes.TemplateData, nodes.Const)):
-            raise nodes.Impossible  # compute nothing before it is needed
-        return super()._output_child_to_const(node, frame, finalize)
-
     def visit_Const(self, node: Any, frame: Any) -> None:
         value = node.as_const(frame.eval_ctx)
-        if isinstance(value, (str, list, tuple, dict)):
+        if isinstance(value, (list, tuple, dict)):
             self.write(f"environment.own({value!r})")
         else:
             super().visit_Const(node, frame)
-
-    def visit_TemplateData(self, node: Any, frame: Any) -> None:
-        self.write(f"environment.own({node.data!r})")
 
     def visit_Concat(self, node: Any, frame: Any) -> None:
         self.write("environment.concat(map(environment.as_text, (")
@@ -622,20 +612,10 @@ del _ENVIRONMENT.globals["lipsum"]  # random Latin text of any length
 _FOLLOWING = _ENVIRONMENT.overlay()
 _FOLLOWING.follows = True
 
-_MAX_SOURCE = 2**17  # characters; the longest in use has 17,000
-
 
 @functools.lru_cache(maxsize=64)
 def _compile(source: str, environment: Environment = _ENVIRONMENT) -> Any:
-    if len(source) > _MAX_SOURCE:
-        size, limit = f"{len(source):,}", f"{_MAX_SOURCE:,}"
-        raise ValueError(f"a chat template of {size} characters; the limit is {limit}")
-    try:
-        return environment.from_string(source)
-    except Exception as error:
-        line = getattr(error, "lineno", None)
-        where = f", line {line}" if line else ""
-        raise ValueError(f"the chat template is not valid Jinja{where}: {error}") from None
+    return core.compile_in(environment, source)
 
 
 def check(source: str) -> None:

@@ -35,7 +35,6 @@ Message = Mapping[str, Any]
 Template = Callable[..., Marked]  # (messages, add_generation_prompt, **variables)
 Span = tuple[int, int]
 
-_ASSISTANTS = ("assistant", "model")
 _MANY_MESSAGES = 300  # from here on, templates that search take long unless they are watched
 _WHO = (None, "role", "name")  # the fields that say who wrote
 _SAID = ("content", *core.THOUGHTS)  # the fields of a message with its text
@@ -51,7 +50,7 @@ def _marked(value: Any, origin: Origin) -> Any:
 
 def as_given_message(i: int, message: Message) -> dict[str, Any]:
     """Mark the strings of a message; a role that templates know is as good as their own text."""
-    is_answer = message["role"] in _ASSISTANTS
+    is_answer = message["role"] in core.ASSISTANTS
     given = {
         key: _marked(value, Origin(i, key, answer=is_answer and key in _SAID))
         for key, value in message.items()
@@ -263,7 +262,7 @@ def assistant_spans(
     prefixes = _Prefixes(render, messages)
     spans: list[Span] = []
     for i, message in enumerate(messages):
-        if message["role"] not in _ASSISTANTS:
+        if message["role"] not in core.ASSISTANTS:
             continue
         for inside in _turn(prefixes, i, layout, tokens):
             spans += layout.spans(lambda origin: origin.message in (None, i), inside)  # noqa: B023

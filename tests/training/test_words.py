@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import examples, need
+from reference_program import join
 
 from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError, main
 
@@ -29,16 +30,6 @@ TONGUE = (
 # -- The program --------------------------------------------------------------
 
 Pair = tuple[str, str]
-
-
-def join(parts: list[str], pair: Pair) -> list[str]:
-    out: list[str] = []
-    for part in parts:
-        if out and (out[-1], part) == pair:
-            out[-1] += part
-        else:
-            out.append(part)
-    return out
 
 
 def train(text: str, size: int, least: int, ties: str) -> tuple[dict[str, int], list[Pair]]:
