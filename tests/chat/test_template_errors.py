@@ -73,9 +73,10 @@ def uses() -> list[str]:
     return made
 
 
-def test_errors_name_no_class_or_function_of_ours() -> None:
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_errors_name_no_class_or_function_of_ours(step: int) -> None:
     tokenizer, n_errors = BPETokenizer(), 0
-    for use, value in itertools.product(uses(), VALUES):
+    for use, value in itertools.islice(itertools.product(uses(), VALUES), 0, None, step):
         try:
             tokenizer.apply_chat_template(
                 TALK, f"{BEFORE}{use % value}{{% endfor %}}", tokenize=False
@@ -83,7 +84,7 @@ def test_errors_name_no_class_or_function_of_ours() -> None:
         except ValueError as error:
             n_errors += 1
             assert not OURS.search(str(error)), (use % value, str(error))
-    assert n_errors > 2_000
+    assert n_errors > 2_000 // step
 
 
 @pytest.mark.parametrize(
