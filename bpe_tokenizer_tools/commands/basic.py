@@ -17,6 +17,7 @@ from bpe_tokenizer import GPT2_SPLIT_PATTERN, BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.command_line import check_least, superword_options, superwords_of
 from bpe_tokenizer_tools.formats import loaders
+from bpe_tokenizer_tools.formats.vocab_merges import check_folder_for_words
 from bpe_tokenizer_tools.patterns.digits import digits_from_the_right
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.text import say, visible
@@ -168,6 +169,8 @@ def _cmd_train(options: argparse.Namespace) -> int | None:
             pattern = superwords.get("pattern", SUPERBPE_PATTERN)
             superwords["pattern"] = digits_from_the_right(pattern)
     outputs.check_directory(options.output)
+    if options.style == "words":  # not even --force makes room, and training may take long
+        check_folder_for_words(Path(options.output))
     for token in filter(os.path.isfile, options.special_tokens):
         problem = f"{token} is read as a special token, though a file has that name"
         core.warn(f"{problem}; name files before --special-tokens, or after --corpus")

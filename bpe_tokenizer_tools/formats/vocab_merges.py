@@ -556,6 +556,15 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     return found
 
 
+def check_folder_for_words(folder: Path) -> None:
+    """Raise FileExistsError if a word-level tokenizer can't be saved beside what is there."""
+    if (folder / "tokenizer.json").exists():
+        raise FileExistsError(
+            f"{folder}: has a tokenizer.json, which would be loaded instead of this tokenizer's "
+            "vocab.json; save to another directory, or delete it"
+        )
+
+
 def word_files(
     tokenizer: BPETokenizer, folder: Path, around: core.Template, config: dict[str, Any]
 ) -> Contents:
@@ -570,11 +579,7 @@ def word_files(
     Raises:
         FileExistsError: a tokenizer.json is there.
     """
-    if (folder / "tokenizer.json").exists():
-        raise FileExistsError(
-            f"{folder}: has a tokenizer.json, which would be loaded instead of this tokenizer's "
-            "vocab.json; save to another directory, or delete it"
-        )
+    check_folder_for_words(folder)
     definition = tokenizer.definition
     for end, ids in zip(("bos", "eos"), around):
         own = getattr(tokenizer, f"{end}_token_id")

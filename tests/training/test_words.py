@@ -244,3 +244,15 @@ def test_the_command(engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         main(["train", *corpus, "--style", "words", "--pattern", "gpt2"])
     assert "--style words cuts text at spaces; leave out --pattern" in capsys.readouterr().err
+
+
+def test_the_command_refuses_a_folder_with_another_tokenizer_before_training(
+    engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    BPETokenizer().save(tmp_path, verbose=False)
+    before = sorted(tmp_path.iterdir())
+    missing = str(tmp_path / "no_corpus.txt")  # nobody looks for it
+    options = ["--corpus", missing, "--output", str(tmp_path), "--style", "words", "--force"]
+    assert main(["train", *options]) == 1
+    assert "has a tokenizer.json, which would be loaded instead" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before
