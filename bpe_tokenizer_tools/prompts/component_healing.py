@@ -71,7 +71,8 @@ class ComponentEnd(EndOfPrompt):
         if self._pipeline.tokens and SPACE in text[start:]:
             raise ValueError(f"a prompt that has {SPACE!r} at its end can't be healed")
         if begins and not start and not self._pipeline.tokens:  # a space may be put before it
-            some = text.rstrip(" ") if self._removes_spaces else text  # at the end, they would go
+            # Spaces at the end would go, typed as what stands for them, too.
+            some = text.rstrip(" " + SPACE) if self._removes_spaces else text
             some = some or "x"
             made = self.spelled(tokenizer.encode(some))
             tail = made[: len(made) - len(_spelled(some))] + tail

@@ -105,6 +105,17 @@ def test_ids_are_certain_in_sentencepieces_style(
     assert check(tokenizer, PROMPTS + BROKEN) > 5
 
 
+def test_a_prompt_may_end_in_the_sign_for_a_space() -> None:
+    # It is one, and at the end of a text it goes, if spaces there do.
+    tokenizer = in_style(None, add_dummy_prefix=False, remove_extra_whitespaces=True)
+    for prompt in ("caf▁", "é▁", "Ａ▁▁", "the é ▁"):
+        ids, prefix = heal(tokenizer, prompt)
+        spelled = prompt.replace("▁", " ").encode()
+        assert tokenizer.decode_bytes(ids) + prefix == spelled
+        for text in ("a", "é", "\u0301x", "▁a", " a"):
+            assert tokenizer.encode(prompt + text)[: len(ids)] == ids, (prompt, text)
+
+
 @pytest.mark.parametrize("options", STYLES, ids=lambda options: "+".join(options))
 @pytest.mark.parametrize(
     ("rule", "form"), [("identity", None), slow("nmt_nfkc", None), slow(None, "NFC")]
