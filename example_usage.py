@@ -152,7 +152,10 @@ def talk() -> None:
     show("the best backend here", bpe_tokenizer.detect_best_backend(verbose=False).value)
     model = os.environ.get("BPE_MODEL_PATH")
     if model:
-        answer = BPETokenizer.from_file(model).chat(CHAT, model, max_new_tokens=60)
+        try:
+            answer = BPETokenizer.from_file(model).chat(CHAT, model, max_new_tokens=60)
+        except (OSError, ValueError, ImportError) as error:
+            sys.exit(f"BPE_MODEL_PATH: {error}")
         show(CHAT[0]["content"], answer)
     else:
         show("chat", "set BPE_MODEL_PATH to a .gguf file or a model's folder")

@@ -439,6 +439,15 @@ def test_the_tour_chats_with_a_model(tmp_path: Path) -> None:
     assert answer
 
 
+def test_the_tour_says_what_is_wrong_with_a_model(tmp_path: Path) -> None:
+    script = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import example_usage as it; it.talk()"
+    missing = {"BPE_MODEL_PATH": str(tmp_path / "nowhere")}
+    done = python(f"-c\0{script}", tmp_path, more=missing)
+    assert done.returncode == 1
+    assert done.stderr.startswith("BPE_MODEL_PATH: ") and done.stderr.count("\n") == 1
+    assert "nowhere: no such file or directory" in done.stderr
+
+
 def test_changelog_begins_with_this_version() -> None:
     versions = re.findall(r"^## \[?([^\]\s]+)", read("CHANGELOG.md"), re.MULTILINE)
     assert versions[0] == bpe_tokenizer.__version__
