@@ -6631,7 +6631,8 @@ def _openvino_folder(files: _ModelFiles) -> Path:
     model = files.path.resolve()
     weights = [model / "config.json", *sorted(model.glob("*.safetensors"))]
     state = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in weights]
-    place = _cache_folder() / "openvino" / f"{model.name}-{_short_hash(str(model))}"
+    name = f"{model.name[:50]}-{_short_hash(str(model))}"  # file systems limit the length
+    place = _cache_folder() / "openvino" / name
     folder = place / _short_hash(_CONVERTER, state)
     if (folder / _IR).exists():
         return folder

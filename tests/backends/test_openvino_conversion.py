@@ -225,6 +225,19 @@ def test_models_of_one_name_are_told_apart(
     assert converted(tmp_path / "link") == converted(model) and len(calls(tmp_path)) == 2
 
 
+@pytest.mark.parametrize("name", ["é" * 120, "m" * 255, " a b '\"$x\n-世界"])
+def test_a_model_may_have_any_name(
+    model: Path, packages: Path, cache: Path, tmp_path: Path, name: str
+) -> None:
+    if os.name == "nt" and "\n" in name:
+        pytest.skip("Windows has no such names")
+    moved = model.rename(tmp_path / name)
+    folder = converted(moved)
+    assert (folder / "openvino_model.bin").exists() and converted(moved) == folder
+    [call] = calls(tmp_path)
+    assert call["model"] == str(moved)
+
+
 # -- Conversions that fail ------------------------------------------------------
 
 
