@@ -6045,11 +6045,14 @@ class _Request:
         source = self._source if self._is_jinja else None
         said = _put_mark(given[-1], self._field, source, mark)
         text, answers = self._render(given, False)
-        name, at, place = _TO_CONTINUE.strip(), 0, -1
+        name, at, place, is_unclear = _TO_CONTINUE.strip(), 0, -1, False
         for part, writer in text._runs():
             if writer == _CONTINUED and name in part:  # the last one, if it is written twice
                 place = at + part.rindex(name)
+            is_unclear |= writer == _UNKNOWN and name in part
             at += len(part)
+        if place >= 0 and is_unclear:
+            _tools("chat.apply_template", "continuing a message that is written in several ways")
         if place < 0:  # a function's text; or the mark is absent, and a message may spell it
             unmarked, _ = self._render([_tracked_message(message) for message in talk], False)
             place = -1 if name in unmarked else text.rfind(name)
@@ -6137,8 +6140,9 @@ class _Request:
         if not self._is_jinja:
             return sure
         # The tools find out from the template which marks count in an answer, such as "<think>".
-        # A mark that the template doesn't name is text.
-        marks = frozenset(filter(self._names, made.marks()))
+        # A mark that the template neither names nor writes is text.
+        written = {match[2].content for match in made.matches(sure)[1] if match[2]}
+        marks = frozenset(each for each in made.marks() if each in written or self._names(each))
         token = _unsure(made, sure, _counted(text, {_OWN: own, _ANSWER: marks}))
         if token:
             purpose = f"telling whether {token!r} in an answer is a mark of the chat template"

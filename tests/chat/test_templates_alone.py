@@ -260,6 +260,16 @@ def test_a_message_written_twice_is_continued_at_its_last_place() -> None:
     assert compare(tokenizer, as_lone(tokenizer), TALK, template, **asked) == "same"
     made = tokenizer.apply_chat_template(TALK[:3], template, **asked)
     assert made.endswith("<|im_start|>assistant\nHello.\n")
+    unclear = template + "{{ '%s!' % messages[-1].content }}"
+    assert compare(tokenizer, as_lone(tokenizer), TALK[:3], unclear, **asked) == "refused"
+
+
+def test_a_mark_that_the_template_writes_in_parts_is_one() -> None:
+    template = CHATML + "{{ '<th' ~ 'ink>' }}"
+    tokenizer = tokenizer_for(template + "{# <think> #}")
+    assert compare(tokenizer, as_lone(tokenizer), TALK, template) == "same"
+    answer = {"role": "assistant", "content": "<think>x"}
+    assert compare(tokenizer, as_lone(tokenizer), [*TALK, answer], template) == "refused"
 
 
 def test_its_own_template_is_the_tokenizers_default() -> None:
