@@ -3571,7 +3571,7 @@ class _CharacterEncoder(_Encoder):
         added = {token.content: token.id for token in definition.added}
         self._unk_id = None
         if unknown is not None:
-            self._unk_id = self._vocab.get(unknown, added.get(unknown))
+            self._unk_id = added.get(unknown, self._vocab.get(unknown))
         self._bytes = [self._vocab.get(f"<0x{byte:02X}>") for byte in range(256)]
         self._cache = _PretokenCache(self._encode_pretoken)
 

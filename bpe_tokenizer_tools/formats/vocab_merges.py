@@ -402,7 +402,8 @@ def _word_level(
         path,
         "",
         f"not all 256 bytes have a token, and {what}, so the kind of tokenizer is unclear; if "
-        "it is byte-level, pass split_pattern, such as 'gpt2'",
+        "another symbol ends words, name it in a tokenizer_config.json beside it, as "
+        "end_of_word_marker; if it is byte-level, pass split_pattern, such as 'gpt2'",
     )
 
 

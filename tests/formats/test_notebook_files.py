@@ -107,6 +107,37 @@ def test_what_else_is_made_of_it(engine: str, tmp_path: Path) -> None:
         trace(text, ours)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_corpus_may_spell_the_unknown_token(
+    engine: str, kind: tuple[str, bool], tmp_path: Path
+) -> None:
+    # WikiText's does, so that merges make it of characters.
+    text = "the <unk> of a <unk> , the <unk> is unkind " * 5
+    for n_merges in range(30):
+        theirs = Notebook(*kind).train(text, n_merges)
+        if list(theirs.vocab.values()) != [*range(len(theirs.vocab))]:
+            continue  # the notebook itself took the token's id for another
+        ours = BPETokenizer.from_file(theirs.save(tmp_path / str(n_merges)))
+        for other in (text, "<unk> zebra <unk", "un <unk><unk> k>"):
+            assert ours.encode(other) == theirs.encode(other)
+        saved = tmp_path / f"saved {n_merges}"
+        ours.save(saved, verbose=False)
+        assert BPETokenizer.from_pretrained(saved, verbose=False).encode(text) == ours.encode(text)
+
+
+@pytest.mark.parametrize("kind", ["</w>", "_", "<eow>"])
+def test_a_config_names_any_other_symbol(engine: str, kind: str, tmp_path: Path) -> None:
+    theirs = Notebook(kind).train("low lower newest widest low " * 5, 12)
+    theirs.save(tmp_path)
+    if kind != "</w>":
+        with pytest.raises(FileFormatError, match="as end_of_word_marker"):
+            BPETokenizer.from_file(tmp_path)
+    write(tmp_path / "tokenizer_config.json", {"end_of_word_marker": kind})
+    ours = BPETokenizer.from_file(tmp_path)
+    for text in ("low lower newest", "lowest <unk> we"):
+        assert ours.encode(text) == theirs.encode(text)
+
+
 def test_other_vocabularies_need_the_tokens_of_their_merges(engine: str, tmp_path: Path) -> None:
     theirs = Notebook().train("low low low lower lower newest newest widest", 9).save(tmp_path)
     told = "line 1: token 'l' is not in the vocabulary"
