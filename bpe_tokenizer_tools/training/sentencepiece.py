@@ -100,7 +100,9 @@ def check_style(given: Mapping[str, Any]) -> None:
             "text in another way; pass the corpus"
         )
     if ties != "huggingface":
-        raise ValueError(f"ties={ties!r} works only with style='byte-level'; leave it out")
+        raise ValueError(
+            f"style='sentencepiece' has its own rule for ties; leave out ties={ties!r}"
+        )
     for name, kinds in OPTIONS.items():
         if options[name] is not None and type(options[name]) not in kinds:
             expected = _EXPECTED.get(kinds[-1], "a text")

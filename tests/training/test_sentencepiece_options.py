@@ -454,7 +454,7 @@ def test_trained_again_it_keeps_how_text_is_prepared(tmp_path: Path) -> None:
         ({"max_sentencepiece_length": 5, "max_token_length": 5}, "leave one of them out"),
         ({"style": "byte-level", "split_digits": False}, "split_digits works only with style="),
         ({"style": "byte-level", "user_defined_symbols": []}, "works only with style="),
-        ({"ties": "first"}, "works only with style='byte-level'"),
+        ({"ties": "first"}, "has its own rule for ties; leave out ties='first'"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
