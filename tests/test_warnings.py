@@ -24,8 +24,11 @@ from bpe_tokenizer import BPETokenizer, ChatTemplate, count_pretokens
 from bpe_tokenizer_tools import scale
 from bpe_tokenizer_tools.corpus.token_counts import files_of
 from bpe_tokenizer_tools.dropin.transformers import patch_tokenizer, patched_transformers
-from bpe_tokenizer_tools.evaluation import evaluate, file_groups
-from bpe_tokenizer_tools.evaluation.sweep import sweep
+
+need("numpy")  # which measuring tokenizers needs
+
+from bpe_tokenizer_tools.evaluation import evaluate, file_groups  # noqa: E402
+from bpe_tokenizer_tools.evaluation.sweep import sweep  # noqa: E402
 
 TEXT = "low lower lowest, new newer newest " * 20
 CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

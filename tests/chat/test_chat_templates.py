@@ -774,6 +774,8 @@ def test_the_mask_covers_what_a_model_generates(
     templates: dict[str, str], name: str, kind: str
 ) -> None:
     messages, options = SPOKEN[kind]
+    if name == "alpaca":  # by default, it renders the last user message only
+        options = {**options, "all_turns": True}
     template = templates.get(name, name)
     special = {"llama3": LLAMA3_SPECIAL_TOKENS, "chatml": CHATML_SPECIAL_TOKENS}.get(name, {})
     tokenizer = tokenizer_for(template, *special)
