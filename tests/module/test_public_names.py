@@ -8,15 +8,13 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ROOT
 
 import bpe_tokenizer as bpe
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, BPETokenizer, ChatTemplate
-
-ROOT = Path(bpe.__file__).parent
 
 # Each public call with its parameters, as it is documented.  More keywords may follow.
 CALLS = {
