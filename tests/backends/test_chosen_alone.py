@@ -17,6 +17,7 @@ import lone_module
 import pytest
 import tiny_models
 from conftest import EITHER_ENGINE
+from oracles import need
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer, InferenceBackend
@@ -183,6 +184,7 @@ def test_what_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Run models in a library that only notes that it was asked to."""
+    numpy = need("numpy")  # all libraries sample with it
     loaded: list[Any] = []
     alone = lone_module.load()
 
@@ -197,7 +199,6 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
         def _feed(self, ids: list[int]) -> Any:
             """Let "a" follow, and after three the end."""
-            numpy = pytest.importorskip("numpy")
             self.read = 1 if len(ids) > 1 else self.read + 1
             logits = numpy.zeros(self.vocab_rows)
             logits[298 if self.read > 3 else ord("a")] = 1

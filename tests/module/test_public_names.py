@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
+from oracles import need
 
 import bpe_tokenizer as bpe
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, BPETokenizer, ChatTemplate
@@ -84,7 +85,8 @@ def test_all_documented_calls_are_listed() -> None:
     assert len(CALLS) == 35
 
 
-@pytest.mark.parametrize("name", CALLS)
+# The signature of an Enum is Python's, and not the same in each version.
+@pytest.mark.parametrize("name", [each for each in CALLS if each != "InferenceBackend"])
 def test_parameters_keep_their_names_order_and_defaults(name: str) -> None:
     parameters = [*inspect.signature(found(name)).parameters.values()]
     expected = documented(name)
@@ -131,6 +133,7 @@ def test_each_works_by_name() -> None:
     assert bpe.build_char_to_byte(byte_to_char=forward)["Ġ"] == 32
     assert made(text="a ") == made.encode(text="a ") == [97, 32]
     assert ChatTemplate.get_template(name="chatml")(messages=[]) == "<|im_start|>assistant\n"
+    assert bpe.InferenceBackend(value="apple_mlx") is bpe.InferenceBackend.APPLE_MLX
 
 
 # -- Old names, until 0.11 -----------------------------------------------------
@@ -148,6 +151,7 @@ OLD_CALLS = {
 
 
 def names_in_old_calls() -> dict[str, Any]:
+    need("numpy")  # which measuring tokenizers needs
     from bpe_tokenizer_tools.checking.tokenizer_diff import compare_tokenizers
     from bpe_tokenizer_tools.evaluation import compare
     from bpe_tokenizer_tools.vocabularies import align, intersection
@@ -221,6 +225,7 @@ def public_parts(name: str, value: Any) -> dict[str, Any]:
 
 
 def test_no_documented_parameter_is_a_single_letter() -> None:
+    need("numpy")  # which some of what is documented needs
     everything = {**documented_imports(), **{name: getattr(bpe, name) for name in bpe.__all__}}
     assert len(everything) > 60
     letters = []

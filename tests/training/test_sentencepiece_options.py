@@ -229,9 +229,7 @@ def test_longest_pieces() -> None:
 @functools.cache
 def charsmap(rule: str) -> bytes:
     """Return the table of a rule, from a model."""
-    from sentencepiece import sentencepiece_model_pb2
-
-    model = sentencepiece_model_pb2.ModelProto()
+    model = need("sentencepiece.sentencepiece_model_pb2").ModelProto()
     model.ParseFromString(
         trained_there(["ab ab"] * 9, 300, hard_vocab_limit=False, normalization_rule_name=rule)
     )
@@ -240,9 +238,7 @@ def charsmap(rule: str) -> bytes:
 
 def in_sentencepiece(tokenizer: BPETokenizer, rule: str, **options: Any) -> Any:
     """Return a processor with the pieces and the options of a tokenizer."""
-    from sentencepiece import sentencepiece_model_pb2
-
-    model = sentencepiece_model_pb2.ModelProto()
+    model = need("sentencepiece.sentencepiece_model_pb2").ModelProto()
     scores: dict[str, float] = {}
     for left, right in tokenizer.merges:
         scores.setdefault((left + right).decode(), -len(scores))
