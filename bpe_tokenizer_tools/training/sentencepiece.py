@@ -31,7 +31,6 @@ import dataclasses
 import difflib
 import itertools
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,11 +42,11 @@ from bpe_tokenizer import (
     BPETokenizer,
     Definition,
     PretokenCounts,
-    TrainingReport,
 )
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.known import words_from
 from bpe_tokenizer_tools.training import sentencepiece_text as text
+from bpe_tokenizer_tools.training.reports import report
 from bpe_tokenizer_tools.training.sentencepiece_pieces import PieceRules
 
 _SPACE = text.SPACE
@@ -284,19 +283,7 @@ class _Training:
         named = [*map(AddedToken, _SPECIAL), *self._named]
         tokenizer = self._tokenizer
         core.adopt(tokenizer, learned, self._empty, self._tokens, named, self._old)
-        tokenizer.training_report = TrainingReport(
-            documents=words.documents,
-            bytes_read=words.bytes_read,
-            pretokens=sum(words.values()),
-            distinct_pretokens=len(words),
-            merges=len(learned.merges),
-            vocab_size=tokenizer.vocab_size,
-            counting_seconds=counted - started,
-            learning_seconds=time.perf_counter() - counted,
-            stopped=learned.stopped,
-        )
-        if self._verbose:
-            print(f"Trained: {tokenizer.training_report}", file=sys.stderr)
+        report(tokenizer, words, words, learned, started, counted, self._verbose)
 
     def _count_words(self) -> PretokenCounts:
         """Count the words of the corpus, in UTF-8; see `count_pretokens`."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from bpe_tokenizer import BPETokenizer, PretokenCounts, TrainingReport
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.training.reports import report
 
 
 class Training:
@@ -50,25 +50,13 @@ class Training:
         learned: core.Learned,
         counts: PretokenCounts,
         pattern: str,
-        report: Callable[..., TrainingReport] = TrainingReport,
+        make: Callable[..., TrainingReport] = TrainingReport,
     ) -> BPETokenizer:
-        """Put the result into the tokenizer, and make its training report with `report`."""
+        """Put the result into the tokenizer, and make its training report with `make`."""
         empty = dataclasses.replace(self.empty, split_pattern=pattern)
         core.adopt(self.tokenizer, learned, empty, self.tokens, self.named, self._old)
-        made_report = report(
-            documents=counts.documents,
-            bytes_read=counts.bytes_read,
-            pretokens=sum(counts.values()),
-            distinct_pretokens=len(counts),
-            merges=len(learned.merges),
-            vocab_size=self.tokenizer.vocab_size,
-            counting_seconds=self._counted - self._started,
-            learning_seconds=time.perf_counter() - self._counted,
-            stopped=learned.stopped,
-        )
-        self.tokenizer.training_report = made_report
-        if self.verbose:
-            print(f"Trained: {made_report}", file=sys.stderr)
+        times = self._started, self._counted
+        report(self.tokenizer, counts, counts, learned, *times, self.verbose, make)
         return self.tokenizer
 
 

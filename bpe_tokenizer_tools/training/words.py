@@ -20,7 +20,6 @@ Source: Sennrich et al., ACL 2016, algorithm 1.
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -30,12 +29,12 @@ from bpe_tokenizer import (
     AddedToken,
     BPETokenizer,
     Definition,
-    TrainingReport,
     count_pretokens,
 )
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats.vocab_merges import RESERVED, symbol_components
 from bpe_tokenizer_tools.training import ties
+from bpe_tokenizer_tools.training.reports import report
 
 MARKER = "</eow>"
 # Words and what is between them, as Python's str.split cuts.
@@ -84,19 +83,7 @@ def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
         )
     learned = _learn(words, alphabet, room, contents, given)
     core.adopt(tokenizer, learned, empty, tokens, [*map(AddedToken, RESERVED), *named], old)
-    tokenizer.training_report = TrainingReport(
-        documents=found.documents,
-        bytes_read=found.bytes_read,
-        pretokens=sum(words.values()),
-        distinct_pretokens=len(words),
-        merges=len(learned.merges),
-        vocab_size=tokenizer.vocab_size,
-        counting_seconds=counted - started,
-        learning_seconds=time.perf_counter() - counted,
-        stopped=learned.stopped,
-    )
-    if given["verbose"]:
-        print(f"Trained: {tokenizer.training_report}", file=sys.stderr)
+    report(tokenizer, found, words, learned, started, counted, given["verbose"])
     return tokenizer
 
 

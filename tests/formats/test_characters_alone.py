@@ -115,10 +115,7 @@ def test_random_text_gives_the_same_as_at_home(load: Callable[[str], Pair], fami
     @settings(max_examples=examples(50))
     @given(text, ids, st.randoms(use_true_random=False))
     def check(text: str, some: list[int], rng: random.Random) -> None:
-        pair.assert_ids_equal(text)
-        pair.assert_decoded_equal(pair.theirs.encode(text).ids)
-        pair.assert_decoded_equal(some)
-        pair.assert_streamed(text, rng)
+        pair.assert_as_at_home(text, some, rng)
 
     check()
 

@@ -192,6 +192,13 @@ class Pair:
                 assert found == expected
         assert "".join(self.ours.decode_streaming(ids)) == self.ours.decode(ids)
 
+    def assert_as_at_home(self, text: str, ids: list[int], rng: random.Random) -> None:
+        """Compare ids, decoded ids, of the text and others, and streams."""
+        self.assert_ids_equal(text)
+        self.assert_decoded_equal(self.theirs.encode(text).ids)
+        self.assert_decoded_equal(ids)
+        self.assert_streamed(text, rng)
+
     def assert_streamed(self, text: str, rng: random.Random) -> None:
         cuts = sorted(rng.choices(range(len(text) + 1), k=rng.randrange(6)))
         chunks = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)])]
